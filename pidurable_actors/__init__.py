@@ -1,0 +1,1 @@
+"""pidurable_actors"""

@@ -1,0 +1,54 @@
+"""Named bounds. Every queue, batch, page, buffer and retry of the package is bounded by one of these.
+
+What happens at a bound is written beside it. `LIMITS` is the one set in use; a bound that hosts are
+meant to choose lives in `Settings` instead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+__all__ = ["LIMITS", "Limits"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The bounds of the package; see each field for what happens there."""
+
+    batch_commits: int = 256
+    """Commits in one durable write; further ones wait for the next write."""
+
+    page: int = 1_000
+    """Rows a storage returns for one scan; a larger limit is refused."""
+
+    json_depth: int = 128
+    """Nesting of a stored value; a deeper one is an `InvalidValue`."""
+
+    memo_bytes: int = 64 * 1024
+    """Encoded size of one memo; a larger one is an `InvalidValue`."""
+
+    memos_bytes: int = 1024 * 1024
+    """Encoded size of all memos of a task; one more is an `InvalidValue`."""
+
+    name_length: int = 200
+    """Characters in a kind, memo name, request id or document key."""
+
+    callback_s: float = 5.0
+    """How long a commit callback may hold the line before it is cancelled, in seconds."""
+
+    wake_at_once: int = 256
+    """Tasks reserved in one commit of the supervisor; the rest follow in the next ones."""
+
+    idle_wait_s: float = 0.001
+    """How long the Trio thread may wait for the storage thread before it goes on with other work."""
+
+    clock_check_s: float = 1.0
+    """The longest the timer sleeps without looking at the clock, so that a resumed machine wakes."""
+
+    error_chars: int = 4_000
+    """Characters kept of an error message or traceback summary that is stored."""
+
+
+LIMITS: Final = Limits()

@@ -1,0 +1,13 @@
+"""The storage seam; each backend is a module of its own, imported by name."""
+
+from pidurable_actors.storage._protocol import (
+    Head,
+    LiveTask,
+    Storage,
+)
+
+__all__ = [
+    "Head",
+    "LiveTask",
+    "Storage",
+]
