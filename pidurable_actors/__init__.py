@@ -1,1 +1,93 @@
-"""pidurable_actors"""
+"""pidurable_actors: a durable agent runtime for Trio.
+
+Kill the process at any instant, open the same storage again, and the work goes on from the last
+stored step. This is the front door; everything else is imported from its room by name, such as
+``pidurable_actors.storage.sqlite.SqliteStorage``.
+"""
+
+from pidurable_actors.actors import ClosedEnd
+from pidurable_actors.agent import (
+    NOT_DONE,
+    UNKNOWN,
+    Extension,
+    NotDone,
+    Registry,
+    Tool,
+    ToolApi,
+    ToolResult,
+    Unknown,
+    tool,
+)
+from pidurable_actors.context import BACKGROUND, Context, ContextKey, current_context
+from pidurable_actors.errors import PiDurableError
+from pidurable_actors.harness import (
+    AgentChoice,
+    Conversation,
+    Harness,
+    Page,
+    Submission,
+    open_harness,
+)
+from pidurable_actors.models import Models, Reply, ScriptedModel, ToolCall
+from pidurable_actors.runtime import (
+    MISSING,
+    Aborted,
+    Checkpoint,
+    Completed,
+    Continue,
+    Failed,
+    Next,
+    Outcome,
+    Report,
+    SleepUntil,
+    TaskActor,
+    WaitFor,
+    phase,
+)
+from pidurable_actors.session import Tx, define_doc
+from pidurable_actors.settings import Settings
+
+__all__ = [
+    "BACKGROUND",
+    "MISSING",
+    "NOT_DONE",
+    "UNKNOWN",
+    "Aborted",
+    "AgentChoice",
+    "Checkpoint",
+    "ClosedEnd",
+    "Completed",
+    "Context",
+    "ContextKey",
+    "Continue",
+    "Conversation",
+    "Extension",
+    "Failed",
+    "Harness",
+    "Models",
+    "Next",
+    "NotDone",
+    "Outcome",
+    "Page",
+    "PiDurableError",
+    "Registry",
+    "Reply",
+    "Report",
+    "ScriptedModel",
+    "Settings",
+    "SleepUntil",
+    "Submission",
+    "TaskActor",
+    "Tool",
+    "ToolApi",
+    "ToolCall",
+    "ToolResult",
+    "Tx",
+    "Unknown",
+    "WaitFor",
+    "current_context",
+    "define_doc",
+    "open_harness",
+    "phase",
+    "tool",
+]

@@ -17,7 +17,15 @@ import msgspec
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import InvalidValue
 
-__all__ = ["JSON", "JsonObject", "check_json", "decode_json", "encode_json", "fingerprint"]
+__all__ = [
+    "JSON",
+    "JsonObject",
+    "check_json",
+    "copy_json",
+    "decode_json",
+    "encode_json",
+    "fingerprint",
+]
 
 if TYPE_CHECKING:
     JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
@@ -47,6 +55,15 @@ def check_json(value: object, path: str) -> None:
     """
     if not _is_json(value, 0):
         _explain(value, path, 0)
+
+
+def copy_json(value: JSON) -> JSON:
+    """A copy of a checked value that shares no list or dict with it."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_json(item) for item in value]
+    return value
 
 
 def encode_json(value: object) -> str:

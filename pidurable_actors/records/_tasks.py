@@ -17,8 +17,8 @@ from pidurable_actors.records._ids import ConversationId, TaskId
 
 __all__ = [
     "AbortedOutcome",
-    "Completing",
     "CompletedOutcome",
+    "Completing",
     "EndedState",
     "FailedOutcome",
     "FaultedOutcome",

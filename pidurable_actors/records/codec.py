@@ -38,6 +38,7 @@ __all__ = [
     "draft_to_json",
     "encode_record",
     "encode_task",
+    "message_to_json",
     "messages_from_json",
 ]
 
@@ -114,6 +115,11 @@ def decode_submission(text: str) -> SubmissionRecord:
 def decode_document(text: str) -> DocumentRecord:
     """Build a document record from its stored text."""
     return _decode(text, DocumentRecord)
+
+
+def message_to_json(message: Message) -> list[JSON]:
+    """A message as a list that `messages_from_json` reads."""
+    return [decode_json(encode_json(message))]
 
 
 def messages_from_json(value: JSON) -> tuple[Message, ...]:

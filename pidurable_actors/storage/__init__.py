@@ -1,5 +1,8 @@
 """The storage seam; each backend is a module of its own, imported by name."""
 
+from pidurable_actors.storage._lane import (
+    Lane,
+)
 from pidurable_actors.storage._protocol import (
     Head,
     LiveTask,
@@ -8,6 +11,7 @@ from pidurable_actors.storage._protocol import (
 
 __all__ = [
     "Head",
+    "Lane",
     "LiveTask",
     "Storage",
 ]

@@ -1,0 +1,46 @@
+"""What to start: pure functions of a record, the time and what lives below it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pidurable_actors.records import (
+    Completing,
+    Parked,
+    Pending,
+    Running,
+    Sleeping,
+    TaskRecord,
+    Terminal,
+    Waiting,
+)
+
+__all__ = ["Start", "startable"]
+
+Start: TypeAlias = Literal["run", "abort"]
+
+
+def startable(record: TaskRecord, *, now_ms: int, below: int) -> Start | None:
+    """Whether the task may be reserved now, and for what.
+
+    Args:
+        record: the newest record.
+        now_ms: durable time.
+        below: how many live tasks it owns.
+
+    Returns:
+        ``"abort"`` for its abort handler, which waits until nothing lives below; ``"run"`` for its
+        next phase; None when it has to wait, runs already, or has its outcome.
+    """
+    state = record.state
+    if isinstance(state, Completing | Terminal | Running):
+        return None
+    if record.abort_requested:
+        return "abort" if below == 0 else None
+    match state:
+        case Pending():
+            return "run"
+        case Sleeping():
+            return "run" if state.until_ms <= now_ms else None
+        case Waiting() | Parked():
+            return None

@@ -1,0 +1,99 @@
+"""Rules of ownership, as pure functions of a transaction; the line runs them in every commit.
+
+They complete, in the very commit in which a task gets its outcome, what follows from it: a held
+outcome is released, an owner that only waited for its work ends, a waiter is woken. So no crash can
+come between an end and its consequences. Each costs the neighbours of the task, never the number
+of live tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+
+from pidurable_actors.actors._transitions import check_transition
+from pidurable_actors.records import (
+    CompletedOutcome,
+    Completing,
+    Pending,
+    Running,
+    TaskId,
+    TaskRecord,
+    Terminal,
+    Waiting,
+)
+from pidurable_actors.session import Tx
+
+__all__ = ["check_states", "settle_ended", "with_abort"]
+
+
+def settle_ended(tx: Tx) -> None:
+    """Release held outcomes, end owners that only waited for their work, wake waiters."""
+    todo = deque(record.id for record in tx.ended)
+    gone: dict[TaskId, int] = {}  # waiting task -> awaited tasks that end in this commit
+    told: set[TaskId] = set()
+    while todo:
+        record = tx.task_in_memory(todo.popleft())
+        if record is None or record.id in told:
+            continue
+        if isinstance(record.state, Completing) and not tx.below(record.id):
+            record = attrs.evolve(
+                record, state=Terminal(outcome=record.state.outcome), ended_at_ms=tx.now_ms
+            )
+            tx.put_task(record)
+        if not isinstance(record.state, Terminal):
+            continue
+        told.add(record.id)
+        for waiter in tx.waiters(record.id):
+            _tell_waiter(tx, waiter, record, gone)
+        if record.owner is not None:
+            owner = tx.task_in_memory(record.owner)
+            if owner is not None and isinstance(owner.state, Completing):
+                todo.append(owner.id)
+    for record in tuple(tx.written):
+        if isinstance(record.state, Waiting) and all(map(tx.has_ended, record.state.on)):
+            _wake(tx, record)
+
+
+def check_states(tx: Tx) -> None:
+    """Refuse a move that the life cycle does not have."""
+    for record in tx.written:
+        before = tx.admitted_task(record.id)
+        if before is not None:
+            check_transition(before, record)
+
+
+def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
+    """The record with an abort mark; the first reason stands."""
+    if record.abort_requested:
+        return record
+    return attrs.evolve(record, abort_requested=True, abort_reason=reason)
+
+
+def _tell_waiter(tx: Tx, waiter_id: TaskId, ended: TaskRecord, gone: dict[TaskId, int]) -> None:
+    waiter = tx.task_in_memory(waiter_id)
+    if waiter is None or not isinstance(waiter.state, Waiting):
+        return
+    gone[waiter_id] = gone.get(waiter_id, 0) + 1
+    if gone[waiter_id] >= tx.remaining(waiter_id):
+        _wake(tx, waiter)
+    elif waiter.state.policy == "fail_fast" and not _completed(ended):
+        for awaited in waiter.state.on:
+            other = tx.task_in_memory(awaited)
+            if other is None or isinstance(other.state, Terminal):
+                continue
+            if not other.abort_requested:
+                tx.put_task(with_abort(other, f"task {ended.id} did not complete"))
+
+
+def _wake(tx: Tx, waiter: TaskRecord) -> None:
+    assert isinstance(waiter.state, Waiting), "only waiting tasks are woken"
+    # A marked task is not woken to its checkpoint: its abort handler is reserved for it.
+    runs = tx.can_run(waiter) and not waiter.abort_requested
+    state = (Running if runs else Pending)(checkpoint=waiter.state.checkpoint)
+    tx.put_task(attrs.evolve(waiter, state=state))
+
+
+def _completed(record: TaskRecord) -> bool:
+    return isinstance(record.state, Terminal) and isinstance(record.state.outcome, CompletedOutcome)

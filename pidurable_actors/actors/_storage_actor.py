@@ -1,0 +1,356 @@
+"""The storage actor: drives the line, owns the lane, and writes what was admitted.
+
+Callers run their callbacks one at a time, in the order they came, in their own Trio task; what a
+callback wrote is admitted and queued, and the next callback runs at once, not held up by the disk.
+The actor takes what is queued, writes it in one backend transaction, then settles, publishes and
+acknowledges each commit in order.
+
+Invariants: nothing is published or acknowledged before storage has it; after the first storage
+error nothing is written any more; an admitted commit is always awaited to its outcome, so that
+`Cancelled` out of `commit` means that nothing was stored.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar, cast, final, overload
+
+import trio
+from outcome import Error, Outcome, Value
+
+from pidurable_actors._clock import monotonic
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.context import (
+    ContextKey,
+    activate,
+    current_context,
+    deactivate,
+)
+from pidurable_actors.errors import (
+    CallbackTooSlow,
+    CommitReentered,
+    StorageError,
+)
+from pidurable_actors.records import Batch
+from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.session import Binding, Line, Publication, Tx
+from pidurable_actors.storage import Lane, Storage
+
+__all__ = ["StorageActor"]
+
+T = TypeVar("T")
+
+UNBOUND: Final = Binding()
+"""A commit that belongs to no conversation."""
+
+_BRIEF_COMMITS: Final = 8
+"""A group up to this size is likely written before a parked task could be woken."""
+
+
+@final
+class _Callback:
+    """Marks the context of a running async callback; `active` ends with it."""
+
+    __slots__ = ("active", "actor")
+
+    def __init__(self, actor: StorageActor) -> None:
+        self.actor = actor
+        self.active = True
+
+
+_IN_CALLBACK: Final[ContextKey[_Callback]] = ContextKey("commit callback")
+
+
+@final
+class _Queued:
+    """An admitted commit and the task that waits for its outcome."""
+
+    __slots__ = ("batch", "outcome", "task", "values")
+
+    def __init__(self, batch: Batch, values: Mapping[object, object]) -> None:
+        self.batch = batch
+        self.values = values
+        self.task = trio.lowlevel.current_task()
+        self.outcome: Outcome[None] | None = None
+
+
+@final
+class StorageActor:
+    """The only writer of one open storage.
+
+    Args:
+        storage: the backend, already open.
+        lane: where it runs.
+        report: the host's reports.
+        publish: called with each commit once storage has it, in order; must not raise.
+        failed: called once, with the error that ended the storage.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        lane: Lane,
+        *,
+        report: Reporter,
+        publish: Callable[[Publication], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._storage = storage
+        self._lane = lane
+        self._report = report
+        self._publish = publish
+        self._failed = failed
+        self._lock = trio.StrictFIFOLock()
+        self._queue: deque[_Queued] = deque()
+        self._parked: trio.lowlevel.Task | None = None
+        self._stopping = False
+        self._progress = trio.Event()
+        self._line: Line | None = None
+
+    @property
+    def line(self) -> Line:
+        """The line that this actor drives."""
+        assert self._line is not None, "the line is attached before the first call"
+        return self._line
+
+    def attach(self, line: Line) -> None:
+        """Take the line, whose reader this actor is."""
+        self._line = line
+
+    async def read(self, look: Callable[[Storage], T]) -> T:
+        """Look something up in storage: what is durable, and nothing else.
+
+        Raises:
+            StorageError: storage failed; the harness ends.
+            StorageRequestError: the look-up itself was wrong; only this call fails.
+
+        Durability: what is returned is stored.
+
+        Cancellation: the look-up is finished; the cancellation arrives at the next checkpoint.
+        """
+        try:
+            return await self._lane.run(partial(look, self._storage))
+        except StorageError as error:
+            self.fail(error)
+            raise
+
+    @overload
+    async def commit(
+        self, change: Callable[[Tx], Awaitable[T]], binding: Binding = UNBOUND
+    ) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T], binding: Binding = UNBOUND) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any], binding: Binding = UNBOUND) -> Any:
+        """Run a callback in its turn and store what it wrote.
+
+        Args:
+            change: plain or async function of the transaction.
+            binding: the conversation and task that the commit belongs to.
+
+        Returns:
+            What `change` returned.
+
+        Raises:
+            CommitReentered: called from inside a callback of the same harness.
+            HarnessClosed, SessionFailed: nothing is admitted any more.
+            StorageError: storage failed while writing this commit; the harness ends.
+            CallbackTooSlow: the callback held the line too long; rolled back.
+            Exception: whatever `change` raised; rolled back.
+
+        Durability: on return everything that `change` wrote is stored and published.
+
+        Cancellation: `Cancelled` means that nothing was stored. Once the callback has returned the
+            outcome is awaited and returned.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.refuse_in_callback()
+        if self._lock.locked():
+            await self._lock.acquire()
+        else:
+            self._lock.acquire_nowait()
+        try:
+            self.line.check()
+            result, batch = await self._run_callback(change, binding)
+        finally:
+            self._lock.release()
+        if batch is None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            await self._stored(batch)
+        return result
+
+    async def wait_durable(self, number: int) -> None:
+        """Wait until commit `number` is stored.
+
+        Raises:
+            SessionFailed: the storage failed first.
+
+        Durability: it is stored on return.
+
+        Cancellation: only the wait ends.
+        """
+        while self.line.state.durable_number < number:
+            self.line.check()
+            await self._progress.wait()
+        await trio.lowlevel.checkpoint()
+
+    def refuse_in_callback(self) -> None:
+        """Refuse a call that would wait for the very callback it is made from.
+
+        Raises:
+            CommitReentered: the caller is a callback of this harness, or a child task of one.
+        """
+        callback = current_context().get(_IN_CALLBACK)
+        if callback is not None and callback.active and callback.actor is self:
+            raise CommitReentered(
+                "commit, submit and wait cannot be called from inside a commit callback; "
+                "use its tx, or call them before or after the commit."
+            )
+
+    async def run(self) -> None:
+        """Write what is queued until told to stop; ends when the queue is empty.
+
+        Durability: each commit is stored before it is acknowledged.
+
+        Cancellation: not cancelled; the engine stops it.
+        """
+        while True:
+            if not self._queue:
+                if self._stopping:
+                    return
+                self._parked = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._unpark)
+                continue
+            group = self._take()
+            if self.line.status == "failed":
+                self._refuse(group)
+                continue
+            await self._write(group)
+
+    def stop(self) -> None:
+        """End `run` once everything queued has its outcome."""
+        self._stopping = True
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Refuse everything from now on, because storage failed."""
+        if self.line.status == "failed":
+            return
+        self.line.fail(error)
+        self._failed(error)
+        self._tell_progress()
+        self._wake()
+
+    # --- callbacks ---
+
+    async def _run_callback(
+        self, change: Callable[[Tx], Awaitable[T] | T], binding: Binding
+    ) -> tuple[T, Batch | None]:
+        tx = self.line.begin(binding)
+        began_s = monotonic()
+        try:
+            result = change(tx)
+            if inspect.isawaitable(result):
+                result = await self._await_callback(cast("Awaitable[T]", result))
+            batch = self.line.admit(tx)
+        finally:
+            tx.close()
+        held_s = monotonic() - began_s
+        if held_s > LIMITS.callback_s:
+            # A plain callback cannot be cancelled; it can only be named.
+            self._report(
+                Report(
+                    kind="callback_slow", reason="blocked", detail=f"{change!r} took {held_s:.1f} s"
+                )
+            )
+        return result, batch
+
+    async def _await_callback(self, result: Awaitable[T]) -> T:
+        callback = _Callback(self)
+        token = activate(current_context().child(values={_IN_CALLBACK: callback}))
+        stack = ""
+        value: T | None = None
+        scope = trio.CancelScope(deadline=trio.current_time() + LIMITS.callback_s)
+        try:
+            with scope:
+                try:
+                    value = await result
+                except trio.Cancelled as cancelled:
+                    stack = "".join(traceback.format_tb(cancelled.__traceback__)[-8:])
+                    raise
+        finally:
+            callback.active = False
+            deactivate(token)
+        if scope.cancelled_caught:
+            self._report(Report(kind="callback_slow", reason="cancelled", detail=stack))
+            raise CallbackTooSlow(LIMITS.callback_s)
+        return cast(T, value)
+
+    # --- writing ---
+
+    async def _stored(self, batch: Batch) -> None:
+        queued = _Queued(batch, current_context().values)
+        self._queue.append(queued)
+        self._wake()
+        await trio.lowlevel.wait_task_rescheduled(_not_abortable)
+        assert queued.outcome is not None, "rescheduled by _settle"
+        queued.outcome.unwrap()
+
+    def _take(self) -> list[_Queued]:
+        queue = self._queue
+        if len(queue) <= LIMITS.batch_commits:
+            group = list(queue)
+            queue.clear()
+            return group
+        return [queue.popleft() for _ in range(LIMITS.batch_commits)]
+
+    async def _write(self, group: list[_Queued]) -> None:
+        batches = [queued.batch for queued in group]
+        try:
+            await self._lane.run(
+                partial(self._storage.apply, batches), brief=len(group) <= _BRIEF_COMMITS
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a backend raises ends the session
+            for queued in group:
+                _settle(queued, Error(error))
+            self.fail(error)
+            return
+        done: Outcome[None] = Value(None)
+        for queued in group:
+            self.line.settle(queued.batch)
+            self._publish(Publication(queued.batch, queued.values))
+            _settle(queued, done)
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    def _refuse(self, group: list[_Queued]) -> None:
+        for queued in group:
+            _settle(queued, Error(self.line.refusal()))
+
+    def _wake(self) -> None:
+        if self._parked is not None:
+            task, self._parked = self._parked, None
+            trio.lowlevel.reschedule(task)
+
+    def _unpark(self, _: object) -> trio.lowlevel.Abort:
+        self._parked = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _settle(queued: _Queued, outcome: Outcome[None]) -> None:
+    queued.outcome = outcome
+    trio.lowlevel.reschedule(queued.task)
+
+
+def _not_abortable(_: object) -> trio.lowlevel.Abort:
+    # An admitted commit has an outcome that the caller must learn.
+    return trio.lowlevel.Abort.FAILED

@@ -1,0 +1,465 @@
+"""The supervisor: decides what runs, starts it, and stops it.
+
+It looks at durable commits only. What a commit made ready is reserved (stored as ``running``) in a
+commit of the supervisor's own, checked again against the newest state; whatever is durably
+``running`` and has no invocation gets one. So a task that is created running, woken running or
+reserved starts by the same rule, and nothing starts that storage does not say is running.
+
+It alone starts and stops invocations. An invocation's failure is its task's; what leaves an
+invocation is a bug, or a wish to end the process, and ends the harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, final, overload
+
+import attrs
+import trio
+
+from pidurable_actors._clock import Clock
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.actors._decisions import startable
+from pidurable_actors.actors._invocation import Invocation, StopReason, end_by_runtime
+from pidurable_actors.actors._ownership import with_abort
+from pidurable_actors.actors._publisher import Publisher
+from pidurable_actors.actors._storage_actor import StorageActor
+from pidurable_actors.actors._timer import TimerActor
+from pidurable_actors.context import BACKGROUND, Context
+from pidurable_actors.errors import ClosedError, StorageError, StorageRequestError
+from pidurable_actors.records import (
+    FaultedOutcome,
+    Parked,
+    Pending,
+    PutTask,
+    Running,
+    Sleeping,
+    TaskId,
+    TaskRecord,
+    Terminal,
+)
+from pidurable_actors.runtime import Report, Reporter, TaskActor
+from pidurable_actors.session import Binding, Publication, SessionState, Tx
+from pidurable_actors.settings import Settings
+from pidurable_actors.storage import Storage
+
+__all__ = ["KindLookup", "Supervisor"]
+
+T = TypeVar("T")
+AnyActor: TypeAlias = TaskActor[Any, Any]
+KindLookup: TypeAlias = Callable[[str], type[AnyActor] | None]
+
+_ENDING = (StorageError, ClosedError)
+"""The harness is ending; what is stored says where everything stands."""
+
+
+@final
+class Supervisor:
+    """Runs the tasks of one harness.
+
+    Args:
+        storage: where it commits.
+        publisher: where durable commits come from.
+        clock: durable time.
+        kinds: the installed task class of a kind.
+        settings: read live.
+        report: the host's reports.
+        services: what built-in tasks find under a type.
+        fatal: told of what must end the harness: a bug, `KeyboardInterrupt`, `SystemExit`.
+    """
+
+    def __init__(
+        self,
+        storage: StorageActor,
+        publisher: Publisher,
+        *,
+        clock: Clock,
+        kinds: KindLookup,
+        settings: Callable[[], Settings],
+        report: Reporter,
+        services: Mapping[type, object],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._storage = storage
+        self._publisher = publisher
+        self._clock = clock
+        self._kinds = kinds
+        self._settings = settings
+        self._reporter = report
+        self._services = services
+        self._fatal = fatal
+        self._timer = TimerActor(clock, self._due)
+        self._nursery: trio.Nursery | None = None
+        self._invocations: dict[TaskId, Invocation] = {}
+        self._ready: dict[TaskId, None] = {}  # an ordered set
+        self._to_mark: dict[TaskId, str] = {}  # owners whose live work gets an abort mark
+        self._blocked: dict[TaskId, str] = {}
+        self._work = trio.Event()
+        self._idle = trio.Event()
+        self._scheduling = False
+        self._stopping: StopReason | None = None
+
+    # --- scheduling ---
+
+    @property
+    def scheduling(self) -> bool:
+        """Whether tasks are started."""
+        return self._scheduling
+
+    def would_start(self, kind: str, version: int) -> bool:
+        """Whether a ready task of this kind would be started now."""
+        return (
+            self._scheduling
+            and self._stopping is None
+            and self.blocked_reason(kind, version) is None
+        )
+
+    def blocked_reason(self, kind: str, version: int) -> str | None:
+        """Why tasks of this kind and stored version cannot run here; None when they can."""
+        cls = self._kinds(kind)
+        if cls is None:
+            return f"task kind {kind!r} is not installed"
+        installed = cls.definition.version
+        if version > installed:
+            return f"stored version {version} of {kind!r} is newer than the installed {installed}"
+        if version < installed:
+            return f"stored version {version} of {kind!r} is older than the installed {installed}"
+        return None
+
+    def resume(self) -> None:
+        """Start scheduling; what is ready is started. Again does nothing."""
+        if not self._scheduling:
+            self._scheduling = True
+            self._timer.resume()
+            self._work.set()
+
+    def kinds_changed(self) -> None:
+        """Look again at the tasks that were blocked, because the registry changed."""
+        for task_id in self._blocked:
+            self._ready[task_id] = None
+        self._blocked.clear()
+        self._work.set()
+
+    def next_wake_ms(self) -> int | None:
+        """The earliest time at which a sleeping task is due."""
+        return self._timer.next_ms()
+
+    def load(self, state: SessionState) -> None:
+        """Take what is live at open: sleepers to the timer, the rest to be looked at."""
+        for slot in state.tasks.values():
+            if slot.abort_requested:
+                self._to_mark[slot.id] = "the owner was aborted"
+            if slot.until_ms is not None:
+                self._timer.add(slot.until_ms, slot.id)
+            if slot.abort_requested or slot.status == "pending":
+                self._look_at(slot.id)
+
+    # --- the actor ---
+
+    def attach(self, nursery: trio.Nursery) -> None:
+        """Take the nursery that invocations are started in."""
+        self._nursery = nursery
+
+    @property
+    def timer(self) -> TimerActor:
+        """The timer, an actor of its own."""
+        return self._timer
+
+    async def run(self) -> None:
+        """Reserve what is ready and mark what is aborted, for ever.
+
+        Durability: a task is stored as running before it is started.
+
+        Cancellation: only by the engine, after every invocation has ended.
+        """
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            while self._scheduling and self._stopping is None and self._has_work():
+                try:
+                    await self._decide()
+                except _ENDING:
+                    break
+
+    def published(self, publication: Publication) -> None:
+        """Look at one durable commit: start, stop, wake, as it says. Synchronous and in order."""
+        for change in publication.batch.changes:
+            if isinstance(change, PutTask):
+                self._see(change.record)
+
+    async def stop(self, reason: StopReason) -> None:
+        """Stop every invocation and wait until all have ended.
+
+        Durability: on a close, each running task is stored as pending first.
+
+        Cancellation: only by the engine.
+        """
+        self._stopping = reason
+        for invocation in tuple(self._invocations.values()):
+            invocation.stop(reason)
+        with trio.move_on_after(self._settings().close_grace_s):
+            await self._wait_idle()
+        if self._invocations:
+            for task_id, invocation in self._invocations.items():
+                self._reporter(
+                    Report(kind="close_held", task_id=task_id, detail=invocation.stack())
+                )
+            await self._wait_idle()
+
+    @property
+    def running(self) -> Mapping[TaskId, Invocation]:
+        """The invocations under way."""
+        return self._invocations
+
+    @property
+    def blocked(self) -> Mapping[TaskId, str]:
+        """The tasks that cannot run here, and why."""
+        return self._blocked
+
+    # --- what invocations ask (the `InvocationHost`) ---
+
+    @property
+    def settings(self) -> Settings:
+        """The harness's settings."""
+        return self._settings()
+
+    def now_ms(self) -> int:
+        """Durable time."""
+        return self._clock.now_ms()
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]], binding: Binding) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T], binding: Binding) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any], binding: Binding) -> Any:
+        """Commit through the storage actor.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._storage.commit(change, binding)
+
+    async def read(self, look: Callable[[Storage], T]) -> T:
+        """Look something up in storage.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self._storage.read(look)
+
+    def durable_task(self, task_id: TaskId) -> TaskRecord | None:
+        """The durable record of a live task that is loaded."""
+        slot = self._storage.line.state.tasks.get(task_id)
+        return None if slot is None else slot.durable
+
+    async def get_task(self, task_id: TaskId) -> TaskRecord:
+        """The durable record of any task.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        found = self.durable_task(task_id)
+        if found is None:
+            found = await self._storage.read(lambda storage: storage.task(task_id))
+        else:
+            await trio.lowlevel.checkpoint()
+        if found is None:
+            raise StorageRequestError(f"there is no task {task_id}.")
+        return found
+
+    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
+        """Wait until a task has ended.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+            HarnessClosed, SessionFailed: the harness ended first.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends.
+        """
+        self._storage.refuse_in_callback()
+        while True:
+            record = await self.get_task(task_id)
+            if isinstance(record.state, Terminal):
+                return record
+            self._storage.line.check()
+            await self._publisher.wait_change(("task", task_id))
+
+    def report(self, report: Report) -> None:
+        """Tell the host."""
+        self._reporter(report)
+
+    def service(self, kind: type[T]) -> T:
+        """What the harness provides under a type."""
+        found = self._services.get(kind)
+        if not isinstance(found, kind):
+            raise LookupError(f"the harness provides no {kind.__name__}.")
+        return found
+
+    # --- looking at commits ---
+
+    def _see(self, record: TaskRecord) -> None:
+        invocation = self._invocations.get(record.id)
+        match record.state:
+            case Running():
+                if invocation is None:
+                    self._start(record)
+                elif record.abort_requested:
+                    invocation.stop("abort")
+            case Sleeping() if not record.abort_requested:
+                self._timer.add(record.state.until_ms, record.id)
+            case Terminal():
+                self._blocked.pop(record.id, None)
+                self._see_owner(record)
+            case Pending():
+                self._look_at(record.id)
+            case _ if record.abort_requested:
+                self._look_at(record.id)
+            case _:
+                pass
+        if record.abort_requested and not isinstance(record.state, Terminal):
+            self._to_mark[record.id] = record.abort_reason
+            self._work.set()
+
+    def _see_owner(self, record: TaskRecord) -> None:
+        if record.owner is None:
+            return
+        owner = self._storage.line.state.live(record.owner)
+        if owner is not None and owner.abort_requested:
+            # Its abort handler may be due, now that less lives below it.
+            self._look_at(owner.id)
+
+    def _look_at(self, task_id: TaskId) -> None:
+        self._ready[task_id] = None
+        self._work.set()
+
+    def _start(self, record: TaskRecord) -> None:
+        if self._nursery is None or self._stopping is not None or not self._scheduling:
+            return
+        cls = self._kinds(record.kind)
+        if cls is None:
+            # Uninstalled between reservation and start: given back when it is looked at again.
+            self._ready[record.id] = None
+            return
+        invocation = Invocation(self, cls, record, Context(parent=BACKGROUND))
+        self._invocations[record.id] = invocation
+        self._nursery.start_soon(self._run_invocation, record.id, invocation)
+
+    async def _run_invocation(self, task_id: TaskId, invocation: Invocation) -> None:
+        try:
+            await invocation.run()
+        except BaseException as error:  # noqa: BLE001 - a bug, or a wish to end the process
+            self._fatal(error)
+        finally:
+            del self._invocations[task_id]
+            if not self._invocations:
+                self._idle.set()
+            self._see_after(task_id)
+
+    def _see_after(self, task_id: TaskId) -> None:
+        # Commits that came while the invocation was ending were for a task that seemed to run.
+        slot = self._storage.line.state.tasks.get(task_id)
+        if slot is not None and slot.durable is not None and self._stopping is None:
+            self._see(slot.durable)
+
+    async def _wait_idle(self) -> None:
+        while self._invocations:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    def _due(self, task_ids: list[TaskId]) -> None:
+        self._ready.update(dict.fromkeys(task_ids))
+        self._work.set()
+
+    # --- deciding ---
+
+    def _has_work(self) -> bool:
+        return bool(self._ready or self._to_mark)
+
+    async def _decide(self) -> None:
+        ready = _take(self._ready, LIMITS.wake_at_once)
+        marks = list(self._to_mark.items())[: LIMITS.wake_at_once]
+        for owner, _ in marks:
+            del self._to_mark[owner]
+        reports: list[Report] = []
+
+        async def change(tx: Tx) -> None:
+            for owner, reason in marks:
+                await self._mark_below(tx, owner, reason)
+            for task_id in ready:
+                await self._reserve(tx, task_id, reports)
+
+        await self._storage.commit(change)
+        for report in reports:
+            self._reporter(report)
+
+    async def _mark_below(self, tx: Tx, owner: TaskId, reason: str) -> None:
+        for child in tx.children(owner):
+            record = await tx.task(child)
+            if not record.abort_requested and not isinstance(record.state, Terminal):
+                tx.put_task(with_abort(record, reason))
+
+    async def _reserve(self, tx: Tx, task_id: TaskId, reports: list[Report]) -> None:
+        if not tx.is_live(task_id):
+            return
+        record = await tx.task(task_id)
+        why = startable(record, now_ms=tx.now_ms, below=tx.below(task_id))
+        if why is None or task_id in self._invocations:
+            return
+        blocked = self.blocked_reason(record.kind, record.version)
+        if blocked is not None:
+            if self._blocked.get(task_id) != blocked:
+                self._blocked[task_id] = blocked
+                reports.append(_about("task_blocked", record, detail=blocked))
+            return
+        if record.restarts >= self._settings().restart_limit:
+            await self._stop_loop(tx, record, reports)
+            return
+        assert not hasattr(record.state, "outcome"), "startable tasks have no outcome"
+        tx.put_task(
+            attrs.evolve(
+                record,
+                state=Running(checkpoint=record.state.checkpoint),
+                started_at_ms=record.started_at_ms or tx.now_ms,
+            )
+        )
+
+    async def _stop_loop(self, tx: Tx, record: TaskRecord, reports: list[Report]) -> None:
+        """A task was cut off too often without progress: end or park it."""
+        if self._settings().on_restart_limit == "park":
+            assert isinstance(record.state, Pending), "only what was running is cut off"
+            tx.put_task(attrs.evolve(record, state=Parked(checkpoint=record.state.checkpoint)))
+            reports.append(_about("task_parked", record, reason="restart_limit"))
+            return
+        cls = self._kinds(record.kind)
+        assert cls is not None, "checked before"
+        outcome = FaultedOutcome(error={"reason": "restart_limit", "restarts": record.restarts})
+        await end_by_runtime(tx, cls, record.id, outcome)
+        kind = "task_interrupted" if cls.definition.builtin else "task_faulted"
+        reports.append(_about(kind, record, reason="restart_limit"))
+
+
+def _about(kind: Any, record: TaskRecord, *, reason: str = "", detail: str = "") -> Report:
+    return Report(
+        kind=kind,
+        reason=reason,
+        detail=detail,
+        task_id=record.id,
+        conversation_id=record.conversation_id,
+    )
+
+
+def _take(ready: dict[TaskId, None], count: int) -> list[TaskId]:
+    taken = list(ready)[:count] if len(ready) > count else list(ready)
+    for task_id in taken:
+        del ready[task_id]
+    return taken

@@ -1,0 +1,171 @@
+"""The built-in documents of a conversation: part of the public format, all snake_case.
+
+Plain mutable attrs classes, changed only inside commits. `LIVE` says what goes on now, `INBOX` what
+waits, `AGENT` what the conversation runs with, `USAGE` what it has used, `PROVIDER` its id there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from pidurable_actors._json import JSON
+from pidurable_actors.records import Usage
+from pidurable_actors.session import define_doc
+
+__all__ = [
+    "AGENT",
+    "INBOX",
+    "LIVE",
+    "PROVIDER",
+    "USAGE",
+    "AgentState",
+    "GenerationState",
+    "InboxItem",
+    "InboxState",
+    "LiveState",
+    "ProviderState",
+    "RunFailure",
+    "RunState",
+    "ToolSlot",
+    "UsageState",
+    "UsageTotals",
+]
+
+
+@attrs.define
+class RunState:
+    """A run: the submissions that it answers, in order, and the turns so far."""
+
+    submissions: list[int] = attrs.field(factory=list)
+    started_at_ms: int = 0
+    turns: int = 0
+
+
+@attrs.define
+class GenerationState:
+    """The task that asks the model, and the answer as far as it is stored.
+
+    `attempt` counts requests of this turn, 1 for the first; `retry_at_ms` is set while it waits.
+    """
+
+    task_id: int = 0
+    attempt: int = 1
+    retry_at_ms: int | None = None
+    error: str | None = None
+    partial: list[JSON] = attrs.field(factory=list)
+
+
+@attrs.define
+class ToolSlot:
+    """A tool call under way and the output of it that is stored."""
+
+    call_id: str = ""
+    tool_name: str = ""
+    output: str = ""
+
+
+@attrs.define
+class RunFailure:
+    """Why the last run ended without an answer."""
+
+    reason: str = ""
+    detail: JSON = None
+
+
+@attrs.define
+class LiveState:
+    """What goes on in a conversation: ``pi.live``. Everything is empty while it is idle."""
+
+    run: RunState | None = None
+    generation: GenerationState | None = None
+    tools: dict[str, ToolSlot] = attrs.field(factory=dict)
+    compactions: list[JSON] = attrs.field(factory=list)
+    run_failure: RunFailure | None = None
+    compaction_failure: RunFailure | None = None
+
+
+@attrs.define
+class InboxItem:
+    """A submission that waits for its place; its content is in the submission."""
+
+    submission_id: int = 0
+    type: str = "input"
+    when_busy: str = "follow_up"
+
+
+@attrs.define
+class InboxState:
+    """What waits, oldest first: ``pi.inbox``."""
+
+    items: list[InboxItem] = attrs.field(factory=list)
+
+
+@attrs.define
+class AgentState:
+    """What a conversation runs with: ``pi.agent``. None means the default."""
+
+    model: str | None = None
+    thinking_level: str | None = None
+    max_output_tokens: int | None = None
+
+
+@attrs.define
+class UsageTotals:
+    """Sums over requests; `requests` counts the failed ones too."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float = 0.0
+
+    def merge(self, other: UsageTotals) -> None:
+        """Add other sums."""
+        for name in attrs.fields_dict(UsageTotals):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def add(self, usage: Usage) -> None:
+        """Count one request."""
+        self.requests += 1
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
+        self.cost += usage.cost
+
+
+@attrs.define
+class UsageState:
+    """What a conversation has used, per ``provider/model`` and calls per tool: ``pi.usage``."""
+
+    models: dict[str, UsageTotals] = attrs.field(factory=dict)
+    tools: dict[str, int] = attrs.field(factory=dict)
+
+    def merge(self, other: UsageState) -> None:
+        """Add another conversation's sums."""
+        for reference, totals in other.models.items():
+            self.models.setdefault(reference, UsageTotals()).merge(totals)
+        for name, calls in other.tools.items():
+            self.tools[name] = self.tools.get(name, 0) + calls
+
+    def add(self, reference: str, usage: Usage) -> None:
+        """Count one request to ``provider/model``."""
+        self.models.setdefault(reference, UsageTotals()).add(usage)
+
+
+@attrs.define
+class ProviderState:
+    """The conversation's session id at its provider: ``pi.provider``."""
+
+    session_id: str = ""
+
+
+LIVE: Final = define_doc("pi.live", LiveState)
+INBOX: Final = define_doc("pi.inbox", InboxState)
+AGENT: Final = define_doc("pi.agent", AgentState, fork="current")
+USAGE: Final = define_doc("pi.usage", UsageState)
+PROVIDER: Final = define_doc("pi.provider", ProviderState)
+"""The built-in documents; ``tx.doc(LIVE, conversation_id)``."""

@@ -1,0 +1,42 @@
+"""What the built-in tasks need of the process: registry, models, settings, chance.
+
+Handed to tasks by the harness under its own type; nothing here is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from pidurable_actors._clock import Chance
+from pidurable_actors.agent._registry import Registry
+from pidurable_actors.models import Models
+from pidurable_actors.session import StartableTask
+from pidurable_actors.settings import Settings
+
+__all__ = ["AgentServices", "GenerationInput"]
+
+
+@attrs.frozen
+class GenerationInput:
+    """Input of ``pi.generation``: nothing; what it answers is in ``pi.live``."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentServices:
+    """The process's side of agents.
+
+    Attributes:
+        registry: what is installed.
+        models: the providers.
+        settings: read live.
+        chance: jitter and keys.
+        generation: the task class that answers a run.
+    """
+
+    registry: Registry
+    models: Models
+    settings: Callable[[], Settings]
+    chance: Chance
+    generation: StartableTask[GenerationInput]

@@ -1,0 +1,45 @@
+"""The harness: open, converse, close."""
+
+from pidurable_actors.harness._conversation import (
+    UNSET,
+    AgentChoice,
+    Conversation,
+    Unset,
+    apply_choice,
+)
+from pidurable_actors.harness._harness import (
+    Harness,
+    open_harness,
+)
+from pidurable_actors.harness._inspect import (
+    Inspection,
+    TaskView,
+    inspect_engine,
+)
+from pidurable_actors.harness._pages import (
+    Page,
+    check_limit,
+    read_cursor,
+    write_cursor,
+)
+from pidurable_actors.harness._submission import (
+    Submission,
+)
+
+__all__ = [
+    "UNSET",
+    "AgentChoice",
+    "Conversation",
+    "Harness",
+    "Inspection",
+    "Page",
+    "Submission",
+    "TaskView",
+    "Unset",
+    "apply_choice",
+    "check_limit",
+    "inspect_engine",
+    "open_harness",
+    "read_cursor",
+    "write_cursor",
+]

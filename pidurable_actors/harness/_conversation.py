@@ -1,0 +1,360 @@
+"""The conversation handle: submit, write, read, abort. It holds no state."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, final, overload
+
+import attrs
+
+from pidurable_actors._json import JSON, JsonObject, check_json
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.actors import with_abort
+from pidurable_actors.agent import (
+    AGENT,
+    LIVE,
+    USAGE,
+    AgentState,
+    UsageState,
+    admit_submission,
+    withdraw_inputs,
+)
+from pidurable_actors.errors import InvalidValue
+from pidurable_actors.harness._core import Core
+from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
+from pidurable_actors.harness._submission import Submission
+from pidurable_actors.records import (
+    USER,
+    ConversationId,
+    ConversationRecord,
+    EntryDraft,
+    EntryRecord,
+    ImageBlock,
+    TextBlock,
+    UserMessage,
+    WhenBusy,
+)
+from pidurable_actors.session import Binding, DocumentDefinition, Tx
+
+__all__ = ["UNSET", "AgentChoice", "Conversation", "Unset", "apply_choice"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class Unset:
+    """The type of `UNSET`: leave a choice as it is, as opposed to None, which clears it."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+@attrs.frozen(kw_only=True)
+class AgentChoice:
+    """What a conversation runs with; None leaves a choice to the default.
+
+    Args:
+        model: ``provider/model_id``.
+        thinking_level: ``off``, ``low``, ``medium`` or ``high``.
+        max_output_tokens: per answer.
+    """
+
+    model: str | None = None
+    thinking_level: str | None = None
+    max_output_tokens: int | None = None
+
+
+@final
+@attrs.frozen
+class Conversation:
+    """A handle without state; two are equal when their ids are.
+
+    Attributes:
+        id: the conversation's id; 1 for the root.
+    """
+
+    id: ConversationId
+    _core: Core = attrs.field(eq=False, repr=False)
+
+    # --- handing in ---
+
+    async def submit(
+        self,
+        content: str | tuple[TextBlock | ImageBlock, ...],
+        *,
+        request_id: str | None = None,
+        when_busy: WhenBusy = "follow_up",
+        caller: JsonObject | None = None,
+    ) -> Submission:
+        """Hand in an input for the model to answer; asks for progress.
+
+        Idle, it is placed and its run starts, in one commit. Busy, it queues: ``"follow_up"`` for
+        the next run, ``"steer"`` for the present one after its tool round.
+
+        Args:
+            content: text, or text and image blocks.
+            request_id: the client's own id of the request; a repetition finds the same submission,
+                also after a restart.
+            when_busy: what to do while a run is going; ``"reject"`` refuses.
+            caller: who asks, as JSON; stored, so that a run that is resumed still knows.
+
+        Raises:
+            RequestConflict: `request_id` was used before with something else.
+            ConversationBusy: ``when_busy="reject"`` and a run is going.
+            InvalidValue: content, request id or caller cannot be stored.
+            ReadOnlySession, HarnessClosed, SessionFailed, CommitReentered: as named.
+
+        Durability: on return the input is stored; it is answered even if the process dies now.
+
+        Cancellation: `Cancelled` means that nothing was stored; with a `request_id`, submitting
+            again is safe in any case.
+        """
+        blocks = (TextBlock(text=content),) if isinstance(content, str) else tuple(content)
+        if not blocks:
+            raise InvalidValue("content", "an input needs at least one block")
+        draft = EntryDraft(kind=USER, model=(UserMessage(content=blocks),))
+        return await self._admit(draft, "input", when_busy, request_id, caller)
+
+    async def write(self, entry: EntryDraft, *, request_id: str | None = None) -> Submission:
+        """Hand in an entry that asks nothing of the model; placed at the next boundary.
+
+        Args:
+            entry: the entry; an entry kind's ``new(...)`` makes one.
+            request_id: as for `submit`.
+
+        Raises:
+            RequestConflict, InvalidValue, ReadOnlySession, HarnessClosed, SessionFailed: as for
+                `submit`.
+
+        Durability: on return it is stored; placed at once when no run is going.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._admit(entry, "write", "follow_up", request_id, None)
+
+    async def _admit(
+        self,
+        draft: EntryDraft,
+        kind: Any,
+        when_busy: WhenBusy,
+        request_id: str | None,
+        caller: JsonObject | None,
+    ) -> Submission:
+        if request_id is not None:
+            if not 1 <= len(request_id) <= LIMITS.name_length:
+                raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
+            check_json(request_id, "request_id")
+        check_json(caller, "caller")
+        self._core.need_progress()
+        record = await self._core.commit(
+            lambda tx: admit_submission(
+                tx,
+                self._core.services,
+                self.id,
+                draft,
+                kind=kind,
+                when_busy=when_busy,
+                request_id=request_id,
+                caller=caller,
+            ),
+            Binding(self.id),
+        )
+        return Submission(record.id, self.id, self._core)
+
+    # --- changing ---
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T]) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any]) -> Any:
+        """Commit, bound to this conversation.
+
+        Args:
+            change: plain or async function of the transaction.
+
+        Returns:
+            What `change` returned.
+
+        Raises:
+            CommitReentered: called from inside a commit callback.
+            ReadOnlySession: it wrote something through a read-only harness.
+            HarnessClosed, SessionFailed: it is too late.
+            StorageError: the storage failed; the harness ends.
+            Exception: whatever `change` raised; nothing was stored.
+
+        Durability: on return everything that `change` wrote is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._core.commit(change, Binding(self.id))
+
+    async def configure(
+        self,
+        *,
+        model: str | Unset | None = UNSET,
+        thinking_level: str | Unset | None = UNSET,
+        max_output_tokens: int | Unset | None = UNSET,
+    ) -> None:
+        """Change what the conversation runs with, from its next request on; None clears a choice.
+
+        Raises:
+            UnknownModel: no installed provider serves the model.
+            HarnessClosed, SessionFailed, ReadOnlySession: as named.
+
+        Durability: on return the choices are stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        if isinstance(model, str):
+            self._core.services.models.resolve(model)
+        given = {
+            "model": model,
+            "thinking_level": thinking_level,
+            "max_output_tokens": max_output_tokens,
+        }
+
+        async def change(tx: Tx) -> None:
+            agent = await tx.doc(AGENT, self.id)
+            for name, value in given.items():
+                if not isinstance(value, Unset):
+                    setattr(agent, name, value)
+
+        await self._core.commit(change, Binding(self.id))
+
+    async def abort(self, *, reason: str = "") -> None:
+        """Withdraw queued inputs, stop the running work, and wait until idle; asks for progress.
+
+        Background work and queued writes stay. Running tools get an ``aborted`` result, and the
+        run's submissions end ``unanswered`` with reason ``aborted``.
+
+        Args:
+            reason: kept in the outcomes.
+
+        Raises:
+            ReadOnlySession, HarnessClosed, SessionFailed: as named.
+
+        Durability: the marks are stored before anything stops; on return all ends are stored.
+
+        Cancellation: only the wait ends; once the marks are stored, the abort goes on.
+        """
+        check_json(reason, "reason")
+        self._core.need_progress()
+        state = self._core.engine.line.state
+
+        async def change(tx: Tx) -> None:
+            await withdraw_inputs(tx, self.id)
+            for task_id in tuple(state.conversation_tasks.get(self.id, ())):
+                record = await tx.task(task_id)
+                if record.owner is None and not record.background and not record.abort_requested:
+                    tx.put_task(with_abort(record, reason))
+
+        await self._core.commit(change, Binding(self.id))
+        await self.wait_for_idle()
+
+    async def wait_for_idle(self) -> None:
+        """Wait until nothing but background work goes on here; asks for progress.
+
+        Raises:
+            ReadOnlySession, HarnessClosed, SessionFailed: as named.
+
+        Durability: the ends of the work are stored.
+
+        Cancellation: only the wait ends.
+        """
+        while True:
+            self._core.need_progress()
+            if not await self._core.engine.is_busy(self.id):
+                return
+            await self._core.engine.publisher.wait_change(("conversation", self.id))
+
+    # --- reading ---
+
+    async def record(self) -> ConversationRecord | None:
+        """What is stored of it.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self._core.read(lambda storage: storage.conversation(self.id))
+
+    async def entries(
+        self, kind: str | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[EntryRecord]:
+        """Durable entries, newest first, through fork ancestry.
+
+        Args:
+            kind: only entries of this kind.
+            limit: entries in the page.
+            cursor: from the previous page.
+
+        Raises:
+            StorageRequestError: the cursor is malformed or of another query, or the limit is out of
+                range.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        check_limit(limit)
+        query: list[JSON] = ["entries", self.id, kind]
+        before = read_cursor(cursor, query, 2**63 - 1)
+        items = await self._core.read(
+            lambda storage: storage.entries(self.id, before=before, limit=limit, kind=kind)
+        )
+        following = write_cursor(query, items[-1].id) if len(items) == limit else None
+        return Page(tuple(items), following)
+
+    async def snapshot(self, definition: DocumentDefinition[D], *, key: str = "") -> D:
+        """The durable value of one of its documents, the initial value when there is none.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        stored = await self._core.read(
+            lambda storage: storage.document(definition.kind, "conversation", self.id, key)
+        )
+        if stored is None:
+            return definition.initial()
+        return definition.load(stored.record, stored.value)
+
+    async def agent(self) -> AgentState:
+        """What it runs with.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self.snapshot(AGENT)
+
+    async def usage(self) -> UsageState:
+        """What it has used, per model and per tool.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self.snapshot(USAGE)
+
+    async def busy(self) -> bool:
+        """Whether a run is going.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return (await self.snapshot(LIVE)).run is not None
+
+
+def apply_choice(agent: AgentState, choice: AgentChoice) -> None:
+    """Write an agent's first choices."""
+    agent.model = choice.model
+    agent.thinking_level = choice.thinking_level
+    agent.max_output_tokens = choice.max_output_tokens

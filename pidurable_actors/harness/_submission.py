@@ -1,0 +1,87 @@
+"""The submission handle: what was handed to a conversation, waited for and withdrawn."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from pidurable_actors.agent import withdraw
+from pidurable_actors.errors import StorageRequestError
+from pidurable_actors.harness._core import Core
+from pidurable_actors.records import ConversationId, SubmissionId, SubmissionRecord
+from pidurable_actors.session import Binding, Tx
+
+__all__ = ["Submission"]
+
+
+@final
+@attrs.frozen
+class Submission:
+    """A handle without state; two are equal when their ids are.
+
+    Attributes:
+        id: the submission's id.
+        conversation_id: the conversation that it was handed to.
+    """
+
+    id: SubmissionId
+    conversation_id: ConversationId
+    _core: Core = attrs.field(eq=False, repr=False)
+
+    async def record(self) -> SubmissionRecord:
+        """What is stored of it.
+
+        Raises:
+            StorageRequestError: it does not exist any more.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        found = await self._core.read(lambda storage: storage.submission(self.id))
+        if found is None:
+            raise StorageRequestError(f"there is no submission {self.id}.")
+        return found
+
+    async def wait(self) -> SubmissionRecord:
+        """Wait until it is settled; asks for progress.
+
+        Returns:
+            The record: ``done`` with the `answer`'s entry id, or ``unanswered`` with a `reason`.
+
+        Raises:
+            ReadOnlySession: the harness schedules nothing and it is not settled.
+            HarnessClosed, SessionFailed: the harness ended first; open the storage again and wait.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends; the work goes on.
+        """
+        self._core.engine.storage.refuse_in_callback()
+        while True:
+            record = await self.record()
+            if record.status in ("done", "unanswered"):
+                return record
+            self._core.need_progress()
+            await self._core.engine.publisher.wait_change(("submission", self.id))
+
+    async def abort(self) -> bool:
+        """Withdraw it while it is queued.
+
+        Returns:
+            Whether it was withdrawn; False when it had been placed already (then
+            `Conversation.abort` stops the run).
+
+        Raises:
+            HarnessClosed, SessionFailed: it is too late.
+
+        Durability: on return it is stored as ``unanswered``, reason ``withdrawn``.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+
+        async def change(tx: Tx) -> bool:
+            return await withdraw(tx, await tx.submission(self.id), "withdrawn")
+
+        return await self._core.commit(change, Binding(self.conversation_id))

@@ -1,0 +1,169 @@
+"""The model seam: what is asked of a model, and where a model reference leads.
+
+Owns the request, the protocol of a provider, and the registry that turns ``provider/model_id`` into
+one. It never talks to a model, retries or counts money: an adapter does the first, the generation
+task the rest. Invariant: a request is a frozen value that depends on stored state alone, so that
+the same step of a conversation asks the same thing after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol, TypeAlias, final
+
+import attrs
+
+from pidurable_actors._json import JsonObject
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.errors import DefinitionError, UnknownModel
+from pidurable_actors.models._events import ModelEvent
+from pidurable_actors.records import Message
+
+__all__ = ["ModelOptions", "ModelProvider", "ModelRequest", "Models", "ThinkingLevel", "ToolSpec"]
+
+ThinkingLevel: TypeAlias = Literal["off", "low", "medium", "high"]
+
+_NAMES_SHOWN = 20
+
+
+@attrs.frozen
+class ToolSpec:
+    """A tool as a model sees it; `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@attrs.frozen(kw_only=True)
+class ModelOptions:
+    """How to answer; None leaves a choice to the provider."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    thinking_level: ThinkingLevel | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ModelRequest:
+    """One question to a model.
+
+    Attributes:
+        model_id: the provider's own name of the model.
+        messages: the context, oldest first; every tool result follows its call.
+        tools: what the model may call.
+        options: how to answer.
+        session_id: the conversation's id at the provider, the same for every request of it, for
+            caches and routing there.
+    """
+
+    model_id: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    options: ModelOptions = ModelOptions()
+    session_id: str | None = None
+
+
+class ModelProvider(Protocol):
+    """A service that answers requests, such as one vendor's API.
+
+    One provider serves any number of requests at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """The part of a reference before the slash."""
+        ...
+
+    def models(self) -> tuple[str, ...] | None:
+        """The model ids it serves, or None when any id may be asked for."""
+        ...
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Ask, and receive the answer as events.
+
+        ``async with provider.stream(request) as events: async for event in events: ...``
+
+        Entering sends the request; the answer is whole once `Finished` came, and a stream that ends
+        without it was cut off (`Accumulator.message` says so).
+
+        Raises:
+            ProviderError: on entry or between events, when the provider refuses or breaks off.
+
+        Cancellation:
+            At any checkpoint of the block; leaving the block closes the connection. The provider
+            may have done and charged the work.
+        """
+        ...
+
+
+@final
+class Models:
+    """The providers of a process by name. References are ``provider/model_id``.
+
+    Args:
+        providers: what is installed.
+
+    Raises:
+        DefinitionError: two providers have the same name, or a name cannot be part of a reference.
+    """
+
+    def __init__(self, providers: Iterable[ModelProvider] = ()) -> None:
+        self._providers: dict[str, ModelProvider] = {}
+        for provider in providers:
+            _check_name(provider.name)
+            if provider.name in self._providers:
+                raise DefinitionError(
+                    f"two model providers are named {provider.name!r}; "
+                    "give one of them another name."
+                )
+            self._providers[provider.name] = provider
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The installed providers' names, sorted."""
+        return tuple(sorted(self._providers))
+
+    def resolve(self, reference: str) -> tuple[ModelProvider, str]:
+        """Find who serves a reference.
+
+        Args:
+            reference: ``provider/model_id``; the id may hold further slashes.
+
+        Returns:
+            The provider and the model id to ask it for.
+
+        Raises:
+            UnknownModel: the reference has no provider or no id, its provider is not installed, or
+                the provider does not list the id.
+        """
+        name, slash, model_id = reference.partition("/")
+        if not (name and slash and model_id):
+            raise UnknownModel(reference, "a reference is written provider/model_id.")
+        provider = self._providers.get(name)
+        if provider is None:
+            raise UnknownModel(
+                reference, f"no provider {name!r}; installed: {_listed(self.names)}."
+            )
+        served = provider.models()
+        if served is not None and model_id not in served:
+            raise UnknownModel(reference, f"{name!r} does not list it; it has: {_listed(served)}.")
+        return provider, model_id
+
+
+def _check_name(name: str) -> None:
+    if not name or "/" in name or name != name.strip() or len(name) > LIMITS.name_length:
+        raise DefinitionError(
+            f"a model provider cannot be named {name[:80]!r}: a name has between 1 and "
+            f"{LIMITS.name_length} characters and no slash, and does not start or end with a space."
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    if not names:
+        return "none"
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

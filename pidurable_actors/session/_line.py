@@ -1,0 +1,134 @@
+"""The line: the one place where transactions become batches.
+
+A plain state machine without Trio: `open` admits batches in order, `closed` and `failed` refuse.
+Admitting runs the rules (pure functions over the transaction, such as those of ownership), freezes
+it, gives it the next number and makes it visible to later callbacks. Whoever drives the line runs
+callbacks one at a time and hands the batches to storage in the order they were admitted.
+
+Invariant: what is admitted is a sequence without holes; what is settled is a prefix of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias, final
+
+from pidurable_actors._clock import Clock
+from pidurable_actors.errors import (
+    ClosedError,
+    HarnessClosed,
+    ReadOnlySession,
+    SessionFailed,
+)
+from pidurable_actors.records import Batch, CommitNumber
+from pidurable_actors.session._state import SessionState
+from pidurable_actors.session._transaction import Binding, Reader, Tx
+
+__all__ = ["Line", "LineState", "Rule"]
+
+LineState: TypeAlias = Literal["open", "closed", "failed"]
+Rule: TypeAlias = Callable[[Tx], None]
+
+
+@final
+class Line:
+    """Admission of commits to one open storage.
+
+    Args:
+        state: the head that callbacks see.
+        reader: where cold records are read.
+        clock: the time of each commit.
+        read_only: refuse every commit that writes.
+    """
+
+    def __init__(
+        self, state: SessionState, reader: Reader, clock: Clock, *, read_only: bool
+    ) -> None:
+        self.state = state
+        self.rules: list[Rule] = []
+        self.schedulable: Callable[[str, int], bool] = _nothing_runs
+        self._reader = reader
+        self._clock = clock
+        self._read_only = read_only
+        self._status: LineState = "open"
+        self._cause: BaseException | None = None
+
+    @property
+    def status(self) -> LineState:
+        """Whether commits are admitted."""
+        return self._status
+
+    def check(self) -> None:
+        """Refuse when nothing is admitted any more.
+
+        Raises:
+            HarnessClosed: the host closed it.
+            SessionFailed: storage failed; the cause is chained.
+        """
+        if self._status != "open":
+            raise self.refusal()
+
+    def refusal(self) -> ClosedError:
+        """The error that a call gets once the line is no longer open."""
+        if self._status == "failed":
+            failed = SessionFailed()
+            failed.__cause__ = self._cause
+            return failed
+        return HarnessClosed()
+
+    def begin(self, binding: Binding) -> Tx:
+        """A transaction for one callback."""
+        return Tx(
+            self.state,
+            self._reader,
+            now_ms=self._clock.now_ms(),
+            binding=binding,
+            schedulable=self.schedulable,
+        )
+
+    def admit(self, tx: Tx) -> Batch | None:
+        """Turn a finished transaction into the next batch; None when it wrote nothing.
+
+        Raises:
+            ReadOnlySession: it wrote something and the line is read-only.
+            PiDurableError: a rule or a check refused it; nothing was admitted.
+        """
+        for rule in self.rules:
+            rule(tx)
+        changes, documents = tx.freeze()
+        if not changes:
+            return None
+        if self._read_only:
+            raise ReadOnlySession(
+                "this harness was opened with read_only=True; open it as owner to change something."
+            )
+        batch = Batch(
+            number=CommitNumber(self.state.number + 1),
+            at_ms=tx.now_ms,
+            next_id=tx.next_id,
+            changes=changes,
+        )
+        self.state.admit(batch)
+        for key, document in documents.items():
+            self.state.admit_document(key, document)
+        self.state.next_id = tx.next_id
+        return batch
+
+    def settle(self, batch: Batch) -> None:
+        """Note that storage has the batch."""
+        self.state.settle(batch, self._clock.now_ms())
+
+    def close(self) -> None:
+        """Admit nothing more."""
+        if self._status == "open":
+            self._status = "closed"
+
+    def fail(self, cause: BaseException) -> None:
+        """Admit nothing more, because storage failed."""
+        if self._status != "failed":
+            self._status = "failed"
+            self._cause = cause
+
+
+def _nothing_runs(kind: str, version: int) -> bool:
+    return False

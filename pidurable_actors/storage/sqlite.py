@@ -1,0 +1,384 @@
+"""The SQLite backend: one file, one owner, a write-ahead log.
+
+Owns the connection and the claim on the file. It never schedules, repairs or retries, beyond
+waiting a bounded time for a lock that another program (a shell, a backup) holds for a moment.
+
+The invariant: every write transaction first moves the one row of `meta` on, on the condition that
+the epoch and the last commit are this owner's; then it writes the batches; all of it or nothing is
+stored. So an owner that lost its claim cannot write, however late it wakes.
+
+Reads fetch all their rows at once: no cursor, and so no read transaction, outlives a call.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+from pidurable_actors._json import JSON, encode_json
+from pidurable_actors.errors import StorageCorrupt, StorageFenced, StorageInUse
+from pidurable_actors.records import (
+    Batch,
+    ConversationId,
+    ConversationRecord,
+    EntryId,
+    EntryRecord,
+    ScopeKind,
+    StoredDocument,
+    SubmissionId,
+    SubmissionRecord,
+    SubmissionStatus,
+    TaskId,
+    TaskRecord,
+    TaskStatus,
+)
+from pidurable_actors.records.codec import (
+    decode_conversation,
+    decode_entry,
+    decode_submission,
+    decode_task,
+)
+from pidurable_actors.storage import _sqlite_queries as queries
+from pidurable_actors.storage._file_lock import FileLock
+from pidurable_actors.storage._protocol import Head, LiveTask
+from pidurable_actors.storage._rules import (
+    check_limit,
+    check_sequence,
+    not_open,
+    visible_entries,
+)
+from pidurable_actors.storage._sqlite_checkpoint import Checkpointer
+from pidurable_actors.storage._sqlite_errors import driver_errors, translate
+from pidurable_actors.storage._sqlite_files import (
+    Durability,
+    Place,
+    connect,
+    open_owner,
+    open_reader,
+    roll_back,
+)
+from pidurable_actors.storage._sqlite_rows import (
+    decode_memo,
+    decode_stored_document,
+    id_and_text,
+    live_task,
+)
+from pidurable_actors.storage._sqlite_writes import PAGE_BYTES, write_batch
+
+__all__ = ["Durability", "SqliteStorage"]
+
+_R = TypeVar("_R")
+_Parameters = tuple[object, ...] | Mapping[str, object]
+
+_ADVANCE: Final = """
+    UPDATE meta SET commit_number = ?, commit_at_ms = ?, next_id = ?
+    WHERE epoch = ? AND commit_number = ? AND next_id <= ?
+"""
+_ID_MAX: Final = 2**63 - 1
+
+
+@final
+class SqliteStorage:
+    """A storage in one SQLite file, which operators may query while it is in use.
+
+    Args:
+        path: the file, made with mode 0600 when it does not exist; its directory must exist. Two
+            log files and a lock file are kept beside it.
+        durability: `process`: what was stored outlives the process. `power`: it also outlives a
+            power cut, at the price of a disk flush for each write.
+        busy_timeout_s: how long a lock of another program is waited for before the call fails.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        durability: Durability = "process",
+        *,
+        busy_timeout_s: float = 5.0,
+    ) -> None:
+        # The working directory may change between now and the open.
+        self._place: Final = Place(
+            path=Path(path).absolute(),
+            name=os.fspath(path),
+            durability=durability,
+            busy_timeout_s=busy_timeout_s,
+        )
+        self._lock: FileLock | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._checkpointer: Checkpointer | None = None
+        self._epoch = 0
+
+    @property
+    def name(self) -> str:
+        """The path as it was given."""
+        return self._place.name
+
+    @property
+    def blocking(self) -> bool:
+        """True: every call may wait for the disk."""
+        return True
+
+    def open(self, *, read_only: bool) -> Head:
+        """Take the file, or look at it beside its owner; see `Storage.open`.
+
+        Raises:
+            StorageInUse: this object is open, or another owner has the file.
+            StorageUnusable: the path cannot hold a storage, or holds something else.
+            StorageTooNew: its format is newer than this code.
+            StorageCorrupt: it contradicts itself.
+            StorageError: the disk failed, or another program held a lock for too long.
+        """
+        if self._connection is not None:
+            raise StorageInUse(self.name, "this very object")
+        if read_only:
+            self._connection, head = open_reader(self._place)
+        else:
+            self._lock, self._connection, head = open_owner(self._place)
+            self._checkpointer = Checkpointer(partial(connect, self._place))
+            self._epoch = head.epoch
+        return head
+
+    def apply(self, batches: Sequence[Batch]) -> None:
+        """Store all batches in one transaction; see `Storage.apply`.
+
+        Raises:
+            StorageFenced: another owner took the file over; nothing was written.
+            StorageCorrupt: the batches do not follow or contradict what is stored.
+            StorageError: the disk failed; `wrote` is None only when the commit itself failed.
+        """
+        connection, checkpointer = self._connection, self._checkpointer
+        if connection is None or checkpointer is None:
+            raise not_open(self.name)
+        if not batches:
+            return
+        first = batches[0]
+        check_sequence(self.name, after=first.number - 1, next_id=first.next_id, batches=batches)
+
+        committing = False
+        try:
+            checkpointer.before_write(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            size = self._advance(connection, batches)
+            for batch in batches:
+                size += write_batch(connection, batch)
+            committing = True
+            connection.execute("COMMIT")
+        except driver_errors as error:
+            # A commit that failed half-way may yet be found in the log by the next open.
+            certain = roll_back(connection) and not committing
+            raise translate(error, self.name, wrote=False if certain else None) from error
+        except BaseException:  # whatever it was, the transaction must not stay open
+            roll_back(connection)
+            raise
+        checkpointer.after_write(size)
+
+    def close(self) -> None:
+        """Fold the log into the file and give up the claim. Closing again does nothing."""
+        connection, self._connection = self._connection, None
+        lock, self._lock = self._lock, None
+        checkpointer, self._checkpointer = self._checkpointer, None
+        try:
+            if checkpointer is not None:
+                checkpointer.close()
+            if connection is not None:
+                connection.close()
+        except driver_errors as error:
+            raise translate(error, self.name) from error
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def conversation(self, conversation_id: ConversationId) -> ConversationRecord | None:
+        """One conversation."""
+        return self._one(decode_conversation, queries.CONVERSATION, conversation_id)
+
+    def conversations(
+        self, *, after: int, limit: int, owner: TaskId | None = None
+    ) -> list[ConversationRecord]:
+        """Conversations above an id, ascending; see `Storage.conversations`."""
+        check_limit(limit)
+        if owner is None:
+            return self._all(decode_conversation, queries.CONVERSATIONS, (after, limit))
+        query = queries.CONVERSATIONS_OF_OWNER
+        return self._all(decode_conversation, query, (owner, after, limit))
+
+    def entry(self, entry_id: EntryId) -> EntryRecord | None:
+        """One entry."""
+        return self._one(decode_entry, queries.ENTRY, entry_id)
+
+    def entries(
+        self,
+        conversation_id: ConversationId,
+        *,
+        before: int,
+        limit: int,
+        kind: str | None = None,
+    ) -> list[EntryRecord]:
+        """What the conversation sees below an id, newest first; see `Storage.entries`."""
+        check_limit(limit)
+
+        def own(at: ConversationId, below: int, count: int) -> list[EntryRecord]:
+            if kind is None:
+                return self._all(decode_entry, queries.ENTRIES, (at, below, count))
+            return self._all(decode_entry, queries.ENTRIES_OF_KIND, (at, below, kind, count))
+
+        return visible_entries(
+            conversation_id,
+            before=min(before, _ID_MAX),
+            limit=limit,
+            own=own,
+            conversation=self.conversation,
+        )
+
+    def task(self, task_id: TaskId) -> TaskRecord | None:
+        """One task with its memos."""
+        found = self._with_memos(queries.TASK, {"id": task_id})
+        return found[0] if found else None
+
+    def tasks(
+        self,
+        *,
+        after: int,
+        limit: int,
+        conversation_id: ConversationId | None = None,
+        kind: str | None = None,
+        status: TaskStatus | None = None,
+        abort_requested: bool | None = None,
+    ) -> list[TaskRecord]:
+        """Tasks above an id that match all that is given, ascending; see `Storage.tasks`."""
+        check_limit(limit)
+        if conversation_id is not None:
+            query = queries.TASKS_IN_CONVERSATION
+        elif status not in (None, "terminal"):
+            query = queries.TASKS_LIVE
+        else:
+            query = queries.TASKS
+        filters = {
+            "after": after,
+            "limit": limit,
+            "conversation_id": conversation_id,
+            "kind": kind,
+            "status": status,
+            "abort_requested": abort_requested,
+        }
+        return self._with_memos(query, filters)
+
+    def live_tasks(self, *, after: int, limit: int) -> list[LiveTask]:
+        """Index rows of tasks that are not terminal; see `Storage.live_tasks`."""
+        check_limit(limit)
+        return self._all(live_task, queries.LIVE_TASKS, (after, limit))
+
+    def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
+        """One submission."""
+        return self._one(decode_submission, queries.SUBMISSION, submission_id)
+
+    def submission_by_request(
+        self, conversation_id: ConversationId, request_id: str
+    ) -> SubmissionRecord | None:
+        """The submission that used `request_id` in this conversation."""
+        query = queries.SUBMISSION_BY_REQUEST
+        return self._one(decode_submission, query, conversation_id, request_id)
+
+    def submissions(
+        self,
+        *,
+        after: int,
+        limit: int,
+        conversation_id: ConversationId | None = None,
+        status: SubmissionStatus | None = None,
+    ) -> list[SubmissionRecord]:
+        """Submissions above an id that match all that is given; see `Storage.submissions`."""
+        check_limit(limit)
+        if conversation_id is not None:
+            query = queries.SUBMISSIONS_IN_CONVERSATION
+        elif status in ("queued", "placed"):
+            query = queries.SUBMISSIONS_UNSETTLED
+        else:
+            query = queries.SUBMISSIONS
+        filters = {
+            "after": after,
+            "limit": limit,
+            "conversation_id": conversation_id,
+            "status": status,
+        }
+        return self._all(decode_submission, query, filters)
+
+    def document(
+        self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
+    ) -> StoredDocument | None:
+        """The newest value of one document, retired or not."""
+        return self._one(decode_stored_document, queries.DOCUMENT, scope, scope_id, kind, key)
+
+    def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
+        """All documents of one scope, by kind and key."""
+        return self._all(decode_stored_document, queries.DOCUMENTS, (scope, scope_id))
+
+    def _advance(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> int:
+        """Move `meta` on, which also proves that this owner is the one and nothing is missing.
+
+        Returns:
+            What that adds to the log, in bytes.
+        """
+        first, last = batches[0], batches[-1]
+        row = (
+            last.number,
+            last.at_ms,
+            last.next_id,
+            self._epoch,
+            first.number - 1,
+            first.next_id,
+        )
+        if connection.execute(_ADVANCE, row).rowcount == 1:
+            return PAGE_BYTES
+        stored: tuple[int, int, int] | None = connection.execute(queries.HEAD).fetchone()
+        if stored is None:
+            raise StorageCorrupt(f"{self.name}: the table meta has lost its row.", wrote=False)
+        commit, next_id, epoch = stored
+        if epoch != self._epoch:
+            raise StorageFenced(self.name)
+        check_sequence(self.name, after=commit, next_id=next_id, batches=batches)
+        raise StorageCorrupt(f"{self.name}: the table meta did not move on.", wrote=False)
+
+    def _with_memos(self, query: str, parameters: _Parameters) -> list[TaskRecord]:
+        rows = self._all(id_and_text, query, parameters)
+        if not rows:
+            return []
+        memos: defaultdict[int, dict[str, JSON]] = defaultdict(dict)
+        ids = (encode_json([task_id for task_id, _ in rows]),)
+        for task_id, name, value in self._all(decode_memo, queries.MEMOS, ids):
+            memos[task_id][name] = value
+        with _naming(self.name):
+            return [decode_task(text, memos.get(task_id, {})) for task_id, text in rows]
+
+    def _one(self, build: Callable[..., _R], query: str, *parameters: object) -> _R | None:
+        found = self._all(build, query, parameters)
+        return found[0] if found else None
+
+    def _all(self, build: Callable[..., _R], query: str, parameters: _Parameters) -> list[_R]:
+        """Run a read and build a value of each row's columns."""
+        if self._connection is None:
+            raise not_open(self.name)
+        try:
+            rows = self._connection.execute(query, parameters).fetchall()
+        except (UnicodeEncodeError, OverflowError):
+            # A name or an id that cannot be stored is not there.
+            return []
+        except driver_errors as error:
+            raise translate(error, self.name) from error
+        with _naming(self.name):
+            return [build(*row) for row in rows]
+
+
+@contextmanager
+def _naming(storage: str) -> Iterator[None]:
+    """Say in which storage a text is that cannot be read."""
+    try:
+        yield
+    except (StorageCorrupt, ValueError) as error:
+        raise StorageCorrupt(f"{storage}: {error}") from error

@@ -1,0 +1,214 @@
+"""The `ToolApi` of one run of a tool: output, details, diagnostics, and the task's own runtime.
+
+Output is kept in a bounded buffer and stored behind the tool's back, within the time that the
+settings give, or on the spot when they give none. It is progress: the result is what the tool
+returns.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar, final, overload
+
+import trio
+
+from pidurable_actors._json import JSON, check_json, copy_json
+from pidurable_actors.agent import LIVE
+from pidurable_actors.context import Context
+from pidurable_actors.errors import InvocationEnded
+from pidurable_actors.records import ConversationId, TaskId
+from pidurable_actors.runtime import Missing, Runtime
+from pidurable_actors.session import Tx
+
+__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun"]
+
+T = TypeVar("T")
+
+OUTPUT_CHARS: Final = 50 * 1024
+"""Characters of output kept; what comes first is dropped and counted."""
+
+OUTPUT_LINES: Final = 2_000
+"""Lines of output kept; what comes first is dropped and counted."""
+
+
+@final
+class ToolRun:
+    """One run of a tool, as the tool sees it.
+
+    Args:
+        runtime: the runtime of the call's task.
+        call_id: the model's id of the call.
+        key: the idempotency key of the intent.
+    """
+
+    def __init__(self, runtime: Runtime, call_id: str, key: str) -> None:
+        self._runtime = runtime
+        self._call_id = call_id
+        self._key = key
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = ""
+        self._dropped = 0
+        self._dirty = trio.Event()
+        self._over = False
+        self.detail: JSON = None
+        self.diagnostics: list[JSON] = []
+
+    # --- the tool's side (`ToolApi`) ---
+
+    @property
+    def call_id(self) -> str:
+        """The model's id of the call."""
+        return self._call_id
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task of the call."""
+        return self._runtime.task_id
+
+    @property
+    def conversation_id(self) -> ConversationId:
+        """Its conversation."""
+        return self._runtime.conversation_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key stored with the intent."""
+        return self._key
+
+    @property
+    def context(self) -> Context:
+        """The context of the run."""
+        return self._runtime.context
+
+    async def output(self, chunk: str | bytes) -> None:
+        """Show output; see `ToolApi.output`.
+
+        Durability: stored within ``settings.progress.persist_within_ms``; with 0, on return.
+
+        Cancellation: the chunk is shown or not, never half.
+        """
+        self._check()
+        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
+        self._keep(text.encode("utf-8", "replace").decode())
+        if self._runtime.settings.progress.persist_within_ms == 0:
+            await self._persist()
+        else:
+            self._dirty.set()
+            await trio.lowlevel.checkpoint()
+
+    def details(self, value: JSON) -> None:
+        """Set the result's details."""
+        self._check()
+        check_json(value, "details")
+        self.detail = copy_json(value)
+
+    def diagnostic(self, code: str, message: str) -> None:
+        """Add a diagnostic to the result."""
+        self._check()
+        self.diagnostics.append({"code": code, "message": message})
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T]) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any]) -> Any:
+        """Commit, bound to the conversation.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        return await self._runtime.commit(change)
+
+    async def memo(self, name: str) -> JSON | Missing:
+        """The value recorded under `name`.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        return await self._runtime.memo(name)
+
+    async def set_memo(self, name: str, value: JSON) -> JSON:
+        """Record a value under `name`; the first writer wins.
+
+        Durability: the winner is stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        return await self._runtime.set_memo(name, value)
+
+    # --- the task's side ---
+
+    @property
+    def shown(self) -> str:
+        """The output kept, with a note on what was dropped."""
+        if not self._dropped:
+            return self._kept
+        return f"[{self._dropped} characters dropped]\n{self._kept}"
+
+    @asynccontextmanager
+    async def storing(self) -> AsyncIterator[None]:
+        """Store output behind the tool's back while the block runs.
+
+        Durability: what was shown `persist_within_ms` ago is stored.
+
+        Cancellation: the storing ends.
+        """
+        done = trio.Event()
+        error: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._store_regularly, done)
+            try:
+                yield
+            except Exception as raised:  # noqa: BLE001 - kept bare: a nursery would wrap it
+                error = raised
+            done.set()
+            self._dirty.set()
+            nursery.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    def end(self) -> None:
+        """Make every later use by the tool fail."""
+        self._over = True
+
+    async def _store_regularly(self, done: trio.Event) -> None:
+        while not done.is_set():
+            await self._dirty.wait()
+            with trio.move_on_after(self._runtime.settings.progress.persist_within_ms / 1000):
+                await done.wait()
+            if not done.is_set():
+                self._dirty = trio.Event()
+                await self._persist()
+
+    async def _persist(self) -> None:
+        shown, key = self.shown, str(self.task_id)
+
+        async def change(tx: Tx) -> None:
+            live = await tx.doc(LIVE, self.conversation_id)
+            slot = live.tools.get(key)
+            if slot is not None:
+                slot.output = shown
+
+        await self._runtime.commit(change)
+
+    def _keep(self, text: str) -> None:
+        kept = self._kept + text
+        lines = kept.splitlines(keepends=True)
+        if len(lines) > OUTPUT_LINES:
+            kept = "".join(lines[-OUTPUT_LINES:])
+        kept = kept[-OUTPUT_CHARS:]
+        self._dropped += len(self._kept) + len(text) - len(kept)
+        self._kept = kept
+
+    def _check(self) -> None:
+        if self._over:
+            raise InvocationEnded(self.task_id)

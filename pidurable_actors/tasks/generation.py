@@ -1,0 +1,407 @@
+"""``pi.generation``: one run, from the placed input to its answer.
+
+Phases ``prepare`` (pin the model), ``request`` (ask it), ``retry`` (wait after a failure) and
+``tools`` (wait for a round of calls). A request that a crash cut off counts as a failed attempt and
+its stored half answer is kept; one that a clean close cut off is sent again at once. Which it was
+is read from the record: a crash counts a restart, and entering a phase clears the count.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, cast
+
+import attrs
+
+from pidurable_actors._json import JSON
+from pidurable_actors.agent import (
+    AGENT,
+    LIVE,
+    PROVIDER,
+    USAGE,
+    AgentServices,
+    GenerationInput,
+    GenerationState,
+    ToolSlot,
+    answer_run,
+    fail_run,
+    place_steering,
+    place_writes,
+)
+from pidurable_actors.errors import ProviderError, StorageRequestError, UnknownModel
+from pidurable_actors.models import (
+    Accumulator,
+    ModelOptions,
+    ModelProvider,
+    ModelRequest,
+    ThinkingLevel,
+)
+from pidurable_actors.records import (
+    ASSISTANT,
+    AssistantMessage,
+    EntryDraft,
+    EntryId,
+    EntryRecord,
+    FaultedOutcome,
+    TaskId,
+    TaskOutcome,
+    TaskRecord,
+    ToolCallBlock,
+    UnansweredReason,
+    model_context,
+)
+from pidurable_actors.records.codec import message_to_json, messages_from_json
+from pidurable_actors.runtime import (
+    Aborted,
+    Checkpoint,
+    Completed,
+    Continue,
+    Failed,
+    Next,
+    Outcome,
+    Report,
+    SleepUntil,
+    TaskActor,
+    WaitFor,
+    phase,
+)
+from pidurable_actors.session import Tx
+from pidurable_actors.tasks._asking import ask
+from pidurable_actors.tasks._retry import backoff_ms, may_retry
+from pidurable_actors.tasks.tool import ToolInput, ToolTask
+
+__all__ = ["Generation", "Prepare", "Request", "Retry", "Tools"]
+
+Answer: TypeAlias = int | None
+
+
+@attrs.frozen
+class Prepare(Checkpoint, phase="prepare"):
+    """The model is to be chosen."""
+
+
+@attrs.frozen
+class Request(Checkpoint, phase="request"):
+    """The model is asked; `newest` is the last id that existed when this was decided."""
+
+    model: str
+    attempt: int
+    newest: int
+
+
+@attrs.frozen
+class Retry(Checkpoint, phase="retry"):
+    """The model is asked again when the wait is over."""
+
+    model: str
+    attempt: int
+
+
+@attrs.frozen
+class Tools(Checkpoint, phase="tools"):
+    """The calls of `entry` are answered by tool tasks; the first `started` calls have one."""
+
+    entry: int
+    started: int
+
+
+class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", builtin=True):
+    """One run of a conversation."""
+
+    _answer: Accumulator | None = None
+
+    def start(self) -> Prepare:
+        """Begin by choosing the model."""
+        return Prepare()
+
+    @phase(Prepare)
+    async def prepare(self, at: Prepare) -> Next[Answer]:
+        """Pin the model and the transcript.
+
+        Durability: the request is stored before it is sent.
+
+        Cancellation: runs again.
+        """
+        return await self.commit(self._next_request)
+
+    @phase(Retry)
+    async def retry(self, at: Retry) -> Next[Answer]:
+        """The wait is over.
+
+        Durability: the new attempt is stored before it is sent.
+
+        Cancellation: runs again.
+        """
+
+        async def again(tx: Tx) -> Next[Answer]:
+            generation = await self._generation(tx)
+            generation.attempt = at.attempt
+            generation.retry_at_ms = None
+            generation.error = None
+            return Continue(Request(at.model, at.attempt, tx.next_id - 1))
+
+        return await self.commit(again)
+
+    @phase(Request)
+    async def request(self, at: Request) -> Next[Answer]:
+        """Ask the model and store what it answers.
+
+        Durability: the answer, its usage and the tasks of its calls are stored together.
+
+        Cancellation: a close sends the request again; a crash counts a failed attempt.
+        """
+        if self.runtime.record.restarts:
+            return await self._cut_off(at)
+        self._answer = answer = Accumulator()
+        try:
+            provider, request = await self._build(at)
+            await ask(provider, request, answer, self.settings, self._store_partial)
+            message = answer.message(model=at.model)
+        except UnknownModel as error:
+            return await self._fail("no_model", str(error))
+        except ProviderError as error:
+            return await self._request_failed(at, answer, error)
+        except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
+            broken = ProviderError(f"{type(error).__name__}: {error}")
+            return await self._request_failed(at, answer, broken)
+        return await self._answered(answer, message)
+
+    @phase(Tools)
+    async def tools(self, at: Tools) -> Next[Answer]:
+        """A round of calls is over, or one call of a sequential round.
+
+        Durability: the next request is stored before it is sent.
+
+        Cancellation: runs again.
+        """
+        calls: tuple[ToolCallBlock, ...] = ()
+        if at.started:
+            calls = _calls_of(await self.entry(EntryId(at.entry)))
+
+        async def after(tx: Tx) -> Next[Answer]:
+            if at.started < len(calls):
+                return await self._start_tools(tx, EntryId(at.entry), calls, at.started)
+            await place_writes(tx, self.conversation_id)
+            await place_steering(tx, self._services, self.conversation_id)
+            return await self._next_request(tx)
+
+        return await self.commit(after)
+
+    async def abort(self) -> Outcome:
+        """End the run unanswered; the half answer is kept.
+
+        Durability: stored with the end of the task.
+
+        Cancellation: runs again at the next open.
+        """
+
+        async def stop(tx: Tx) -> Outcome:
+            await self._keep_half(tx)
+            reason = self.runtime.record.abort_reason
+            await fail_run(tx, self.conversation_id, "aborted", reason or None)
+            return Aborted(reason)
+
+        return await self.commit(stop)
+
+    @classmethod
+    async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
+        """End the run visibly when the task ends without its own code.
+
+        Durability: stored with the end of the task.
+
+        Cancellation: the commit rolls back.
+        """
+        detail = outcome.error if isinstance(outcome, FaultedOutcome) else None
+        reason: UnansweredReason = "orphaned"
+        if isinstance(outcome, FaultedOutcome):
+            reason = "restart_limit" if _is_restart_limit(detail) else "faulted"
+        await fail_run(tx, task.conversation_id, reason, detail)
+        return outcome
+
+    # --- asking ---
+
+    async def _next_request(self, tx: Tx) -> Next[Answer]:
+        """Decide what is asked next; ends the run when there is nobody to ask."""
+        agent = await tx.doc(AGENT, self.conversation_id)
+        if agent.model is None:
+            detail = "the conversation has no model; give it one with configure(model=...)"
+            await fail_run(tx, self.conversation_id, "no_model", detail)
+            return Failed({"reason": "no_model"})
+        generation = await self._generation(tx)
+        generation.attempt = 1
+        generation.partial = []
+        return Continue(Request(agent.model, 1, tx.next_id - 1))
+
+    async def _build(self, at: Request) -> tuple[ModelProvider, ModelRequest]:
+        services = self._services
+        provider, model_id = services.models.resolve(at.model)
+        entries = await self.runtime.transcript(self.conversation_id)
+        agent, session = await self._agent()
+        return provider, ModelRequest(
+            model_id=model_id,
+            messages=model_context([entry for entry in entries if entry.id <= at.newest]),
+            tools=tuple(tool.spec for tool in services.registry.tools().values()),
+            options=agent,
+            session_id=session,
+        )
+
+    async def _agent(self) -> tuple[ModelOptions, str | None]:
+        async def look(tx: Tx) -> tuple[ModelOptions, str | None]:
+            agent = await tx.doc(AGENT, self.conversation_id)
+            provider = await tx.doc(PROVIDER, self.conversation_id)
+            options = ModelOptions(
+                max_output_tokens=agent.max_output_tokens,
+                thinking_level=cast("ThinkingLevel | None", agent.thinking_level),
+            )
+            return options, provider.session_id or None
+
+        return await self.runtime.look(look)
+
+    async def _store_partial(self) -> None:
+        answer = self._answer
+        assert answer is not None, "only a request under way is stored"
+        content = message_to_json(answer.partial())
+
+        async def change(tx: Tx) -> None:
+            generation = await self._generation(tx)
+            generation.partial = content
+
+        await self.commit(change)
+
+    # --- ends of a request ---
+
+    async def _answered(self, answer: Accumulator, message: AssistantMessage) -> Next[Answer]:
+        calls = message.tool_calls
+        data: JSON = None
+        if answer.malformed:
+            data = {"malformed": {call: bad.text for call, bad in answer.malformed.items()}}
+
+        async def settle(tx: Tx) -> Next[Answer]:
+            entry = tx.append_entry(
+                self.conversation_id, EntryDraft(kind=ASSISTANT, model=(message,), data=data)
+            )
+            await self._count(tx, message.model, answer)
+            live = await tx.doc(LIVE, self.conversation_id)
+            if live.run is not None:
+                live.run.turns += 1
+            generation = await self._generation(tx)
+            generation.partial = []
+            if calls:
+                return await self._start_tools(tx, entry.id, calls, 0)
+            await answer_run(tx, self._services, self.conversation_id, entry.id)
+            return Completed(entry.id)
+
+        return await self.commit(settle)
+
+    async def _start_tools(
+        self, tx: Tx, entry: EntryId, calls: tuple[ToolCallBlock, ...], first: int
+    ) -> Next[Answer]:
+        """Make tasks for the calls of a round, all at once or the next one alone."""
+        count = 1 if self._is_sequential(calls) else len(calls) - first
+        live = await tx.doc(LIVE, self.conversation_id)
+        tasks: list[TaskId] = []
+        for call in calls[first : first + count]:
+            task_input = ToolInput(entry=entry, call_id=call.id, tool_name=call.name)
+            task = tx.create_task(ToolTask, task_input, owner=self.task_id)
+            live.tools[str(task)] = ToolSlot(call_id=call.id, tool_name=call.name)
+            tasks.append(task)
+        return WaitFor(tasks, Tools(entry=entry, started=first + count))
+
+    def _is_sequential(self, calls: tuple[ToolCallBlock, ...]) -> bool:
+        if self.settings.tool_mode == "sequential":
+            return True
+        tools = self._services.registry.tools()
+        return any(call.name in tools and tools[call.name].mode == "sequential" for call in calls)
+
+    async def _request_failed(
+        self, at: Request, answer: Accumulator, error: ProviderError
+    ) -> Next[Answer]:
+        again = error.retryable and may_retry(self.settings.retry, at.attempt)
+
+        async def settle(tx: Tx) -> Next[Answer]:
+            await self._keep_half(tx)
+            await self._count(tx, at.model, answer)
+            if again:
+                return await self._later(tx, at, str(error), error.retry_after_s)
+            detail: JSON = {"kind": error.kind, "message": str(error), "attempts": at.attempt}
+            await fail_run(tx, self.conversation_id, "model_error", detail)
+            return Failed(detail)
+
+        return await self.commit(settle)
+
+    async def _cut_off(self, at: Request) -> Next[Answer]:
+        """A crash came while the request was in flight: whether it was answered is unknown."""
+        again = may_retry(self.settings.retry, at.attempt)
+
+        async def settle(tx: Tx) -> Next[Answer]:
+            await self._keep_half(tx)
+            await self._count(tx, at.model, Accumulator())
+            if again:
+                return await self._later(tx, at, "the process was cut off", None)
+            detail: JSON = {"attempts": at.attempt}
+            await fail_run(tx, self.conversation_id, "interrupted", detail)
+            return Failed({"reason": "interrupted", "attempts": at.attempt})
+
+        step = await self.commit(settle)
+        if not again:
+            self.runtime.tell(
+                Report(
+                    kind="task_interrupted",
+                    reason="interrupted",
+                    task_id=self.task_id,
+                    conversation_id=self.conversation_id,
+                )
+            )
+        return step
+
+    async def _fail(self, reason: UnansweredReason, detail: str) -> Next[Answer]:
+        async def settle(tx: Tx) -> Next[Answer]:
+            await fail_run(tx, self.conversation_id, reason, detail)
+            return Failed({"reason": reason, "message": detail})
+
+        return await self.commit(settle)
+
+    async def _later(
+        self, tx: Tx, at: Request, error: str, retry_after_s: float | None
+    ) -> SleepUntil:
+        wait_ms = backoff_ms(
+            self.settings.retry, at.attempt, self._services.chance, retry_after_s=retry_after_s
+        )
+        generation = await self._generation(tx)
+        generation.retry_at_ms = tx.now_ms + wait_ms
+        generation.error = error
+        return SleepUntil(tx.now_ms + wait_ms, Retry(at.model, at.attempt + 1))
+
+    async def _keep_half(self, tx: Tx) -> None:
+        """Append what has come of the answer as an aborted one, if anything has."""
+        generation = await self._generation(tx)
+        half = messages_from_json(generation.partial)
+        if self._answer is not None:
+            half = (self._answer.partial(),)
+        generation.partial = []
+        if half and half[0].content:
+            tx.append_entry(self.conversation_id, EntryDraft(kind=ASSISTANT, model=half))
+
+    async def _count(self, tx: Tx, model: str, answer: Accumulator) -> None:
+        usage = await tx.doc(USAGE, self.conversation_id)
+        usage.add(model, answer.usage)
+
+    async def _generation(self, tx: Tx) -> GenerationState:
+        live = await tx.doc(LIVE, self.conversation_id)
+        if live.generation is None:
+            live.generation = GenerationState(task_id=self.task_id)
+        return live.generation
+
+    @property
+    def _services(self) -> AgentServices:
+        return self.runtime.service(AgentServices)
+
+
+def _calls_of(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
+    for message in entry.model or ():
+        if isinstance(message, AssistantMessage):
+            return message.tool_calls
+    raise StorageRequestError(f"entry {entry.id} is not an answer.")
+
+
+def _is_restart_limit(error: JSON) -> bool:
+    return isinstance(error, dict) and error.get("reason") == "restart_limit"

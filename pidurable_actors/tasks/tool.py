@@ -1,0 +1,335 @@
+"""``pi.tool``: one tool call, from the model's wish to its one result.
+
+Phase ``call`` resolves and validates; then the intent is stored: final arguments, replay policy and
+a fresh idempotency key; phase ``execute`` runs the tool and stores its result. A run that *enters*
+at ``execute`` without having passed ``call`` was cut off there, by a crash or a close: then the
+stored and the present replay policy decide, and only when both agree is anything done again.
+
+Invariant: every call that reaches this task gets exactly one result, also when it is cut off too
+often, aborted, or its tool is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+
+from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors.agent import (
+    LIVE,
+    USAGE,
+    AgentServices,
+    ArgumentsInvalid,
+    NotDone,
+    Replay,
+    Tool,
+    ToolResult,
+    Unknown,
+)
+from pidurable_actors.records import (
+    TOOL_RESULT,
+    AssistantMessage,
+    EntryDraft,
+    EntryId,
+    FailedOutcome,
+    FaultedOutcome,
+    ImageBlock,
+    TaskOutcome,
+    TaskRecord,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    harness_error,
+)
+from pidurable_actors.runtime import (
+    Aborted,
+    Checkpoint,
+    Completed,
+    Continue,
+    Failed,
+    Next,
+    Outcome,
+    TaskActor,
+    from_json,
+    phase,
+)
+from pidurable_actors.session import Tx
+from pidurable_actors.tasks._tool_run import ToolRun
+
+__all__ = ["Call", "Execute", "ToolInput", "ToolTask"]
+
+ResultCode: TypeAlias = Literal[
+    "tool_unavailable",
+    "invalid_arguments",
+    "interrupted",
+    "aborted",
+    "tool_error",
+    "timeout",
+    "restart_limit",
+]
+
+
+@attrs.frozen
+class ToolInput:
+    """Which call of which answer."""
+
+    entry: int
+    call_id: str
+    tool_name: str
+
+
+@attrs.frozen
+class Call(Checkpoint, phase="call"):
+    """The call is to be resolved and validated."""
+
+
+@attrs.frozen
+class Execute(Checkpoint, phase="execute"):
+    """The intent: what will be run, and what may be done if it is cut off."""
+
+    arguments: JsonObject
+    replay: Replay
+    key: str
+
+
+class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=True):
+    """One tool call."""
+
+    _passed_call = False
+
+    def start(self) -> Call:
+        """Begin with the call."""
+        return Call()
+
+    @phase(Call)
+    async def call(self, at: Call) -> Next[None]:
+        """Resolve the tool and validate the arguments; store the intent.
+
+        Durability: the intent is stored before the tool runs.
+
+        Cancellation: runs again in full.
+        """
+        block, malformed = await self._read_call()
+        tool = self._tool()
+        if tool is None:
+            return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
+        if malformed:
+            return await self._fail(
+                "invalid_arguments", f"The arguments of {block.name} are not valid JSON"
+            )
+        try:
+            tool.signature.convert(block.arguments)
+        except ArgumentsInvalid as error:
+            return await self._fail("invalid_arguments", f"Invalid arguments: {error}")
+        self._passed_call = True
+        key = self.runtime.service(AgentServices).chance.key()
+        return Continue(Execute(arguments=block.arguments, replay=tool.replay, key=key))
+
+    @phase(Execute)
+    async def execute(self, at: Execute) -> Next[None]:
+        """Run the tool, or apply the replay policy when an earlier run was cut off here.
+
+        Durability: the result is stored with the end of the task.
+
+        Cancellation: counts as cut off.
+        """
+        tool = self._tool()
+        if self._passed_call and tool is not None:
+            self._passed_call = False
+            return await self._run(tool, at)
+        if tool is not None and at.replay == tool.replay == "safe":
+            return await self._run(tool, at)
+        if tool is not None and at.replay == tool.replay == "reconcile":
+            return await self._reconcile(tool, at)
+        return await self._interrupted()
+
+    async def abort(self) -> Outcome:
+        """Leave an error result, so that the transcript stays whole.
+
+        Durability: stored with the end of the task.
+
+        Cancellation: runs again at the next open.
+        """
+        name = self.input.tool_name
+        return await self._settle_error("aborted", f"Tool {name} was aborted", Aborted("aborted"))
+
+    @classmethod
+    async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
+        """Leave an error result when the task ends without its own code.
+
+        Durability: stored with the end of the task.
+
+        Cancellation: the commit rolls back.
+        """
+        limit = isinstance(outcome, FaultedOutcome) and _is_restart_limit(outcome.error)
+        task_input = from_json(task.input, ToolInput, "input[pi.tool]")
+        code: ResultCode = "restart_limit" if limit else "tool_error"
+        message = (
+            f"Tool {task_input.tool_name} was cut off too often and is not run again"
+            if limit
+            else f"Tool {task_input.tool_name} failed"
+        )
+        live = await tx.doc(LIVE, task.conversation_id)
+        slot = live.tools.get(str(task.id))
+        await _append_result(
+            tx, task_input, task, _error_content(slot.output if slot else "", message), code
+        )
+        return FailedOutcome(error={"reason": code}) if limit else outcome
+
+    # --- running ---
+
+    async def _run(self, tool: Tool, at: Execute) -> Next[None]:
+        run = ToolRun(self.runtime, self.input.call_id, at.key)
+        timeout_s = tool.timeout_s or self.settings.tool_timeout_s
+        try:
+            with trio.CancelScope() as deadline:
+                if timeout_s is not None:
+                    deadline.deadline = trio.current_time() + timeout_s
+                arguments = tool.signature.convert(at.arguments)
+                async with run.storing():
+                    if tool.wants_api:
+                        value = await tool.execute(**arguments, api=run)
+                    else:
+                        value = await tool.execute(**arguments)
+                result = _as_result(tool.name, value)
+        except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
+            run.end()
+            return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
+        run.end()
+        if deadline.cancelled_caught:
+            return await self._fail(
+                "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
+            )
+        return await self._store_result(result, run)
+
+    async def _reconcile(self, tool: Tool, at: Execute) -> Next[None]:
+        assert tool.on_reconcile is not None, "checked when the extension was made"
+        run = ToolRun(self.runtime, self.input.call_id, at.key)
+        try:
+            arguments = tool.signature.convert(at.arguments)
+            found = await tool.on_reconcile(arguments, run)
+        except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
+            self.report(error)
+            return await self._interrupted()
+        if isinstance(found, NotDone):
+            return await self._run(tool, at)
+        if isinstance(found, Unknown):
+            return await self._interrupted()
+        run.end()
+        return await self._store_result(_as_result(tool.name, found), run)
+
+    async def _interrupted(self) -> Next[None]:
+        name = self.input.tool_name
+        return await self._fail(
+            "interrupted", f"Tool {name} was interrupted and may have partially run"
+        )
+
+    # --- results ---
+
+    async def _store_result(self, result: ToolResult, run: ToolRun) -> Next[None]:
+        data: JsonObject = {"details": run.detail if result.details is None else result.details}
+        if run.diagnostics:
+            data["diagnostics"] = list(run.diagnostics)
+
+        async def settle(tx: Tx) -> Next[None]:
+            await _append(
+                tx, self.input, self.runtime.record, result.content, data, result.is_error
+            )
+            if result.usage is not None:
+                usage = await tx.doc(USAGE, self.conversation_id)
+                usage.add(f"tool/{self.input.tool_name}", result.usage)
+            return Completed(None)
+
+        # A result that exists must not be lost to a cancellation that comes before it is stored.
+        # Bounded: the line by the limit on callbacks, the storage by its own time limit.
+        with trio.CancelScope(shield=True):
+            step = await self.commit(settle)
+        return step
+
+    async def _fail(self, code: ResultCode, message: str, run: ToolRun | None = None) -> Next[None]:
+        ending = Failed({"code": code, "message": message})
+        return await self._settle_error(code, message, ending, run)
+
+    async def _settle_error(
+        self,
+        code: ResultCode,
+        message: str,
+        ending: Failed | Aborted,
+        run: ToolRun | None = None,
+    ) -> Failed | Aborted:
+        async def settle(tx: Tx) -> Failed | Aborted:
+            live = await tx.doc(LIVE, self.conversation_id)
+            slot = live.tools.get(str(self.task_id))
+            shown = run.shown if run is not None else slot.output if slot is not None else ""
+            content = _error_content(shown, message)
+            await _append_result(tx, self.input, self.runtime.record, content, code)
+            return ending
+
+        return await self.commit(settle)
+
+    # --- looking up ---
+
+    def _tool(self) -> Tool | None:
+        return self.runtime.service(AgentServices).registry.tools().get(self.input.tool_name)
+
+    async def _read_call(self) -> tuple[ToolCallBlock, bool]:
+        entry = await self.entry(EntryId(self.input.entry))
+        for message in entry.model or ():
+            if isinstance(message, AssistantMessage):
+                for block in message.tool_calls:
+                    if block.id == self.input.call_id:
+                        malformed = isinstance(entry.data, dict) and entry.data.get("malformed")
+                        return block, bool(isinstance(malformed, dict) and block.id in malformed)
+        raise LookupError(f"entry {entry.id} has no call {self.input.call_id!r}")
+
+
+def _as_result(name: str, value: object) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return value
+    if isinstance(value, str):
+        return ToolResult(value)
+    raise TypeError(f"tool {name} returned {type(value).__name__}; return text or a ToolResult")
+
+
+def _error_content(shown: str, message: str) -> tuple[TextBlock | ImageBlock, ...]:
+    gap = "" if not shown or shown.endswith("\n") else "\n"
+    return (TextBlock(text=f"{shown}{gap}{harness_error(message)}"),)
+
+
+async def _append_result(
+    tx: Tx,
+    task_input: ToolInput,
+    task: TaskRecord,
+    content: tuple[TextBlock | ImageBlock, ...],
+    code: ResultCode,
+) -> None:
+    data: JsonObject = {"diagnostics": [{"code": code}]}
+    await _append(tx, task_input, task, content, data, is_error=True)
+
+
+async def _append(
+    tx: Tx,
+    task_input: ToolInput,
+    task: TaskRecord,
+    content: tuple[TextBlock | ImageBlock, ...],
+    data: JSON,
+    is_error: bool,
+) -> None:
+    message = ToolResultMessage(
+        call_id=task_input.call_id,
+        tool_name=task_input.tool_name,
+        content=content,
+        is_error=is_error,
+    )
+    draft = EntryDraft(kind=TOOL_RESULT, model=(message,), data=data)
+    tx.append_entry(task.conversation_id, draft)
+    live = await tx.doc(LIVE, task.conversation_id)
+    live.tools.pop(str(task.id), None)
+    usage = await tx.doc(USAGE, task.conversation_id)
+    usage.tools[task_input.tool_name] = usage.tools.get(task_input.tool_name, 0) + 1
+
+
+def _is_restart_limit(error: JSON) -> bool:
+    return isinstance(error, dict) and error.get("reason") == "restart_limit"

@@ -1,0 +1,4 @@
+"""Kits for testing: fakes, fault models and conformance suites, each a module imported by name.
+
+Nothing of the package imports from here.
+"""

@@ -1,0 +1,1 @@
+"""Tests of the agent room: tools, sections, hooks, the registry."""

@@ -1,0 +1,1 @@
+"""Tests of the model seam, its stream records and the scripted model."""

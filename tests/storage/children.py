@@ -1,0 +1,295 @@
+"""Programs that the tests of the SQLite storage run in processes of their own, to kill them.
+
+`python -m tests.storage.children <program> <path> ...`; each line that a program prints is a fact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+from pidurable_actors.errors import StorageError, StorageFenced, StorageInUse
+from pidurable_actors.records import (
+    ROOT_ID,
+    Batch,
+    Change,
+    ConversationRecord,
+    DocumentRecord,
+    DropMemos,
+    EntryId,
+    EntryRecord,
+    Pending,
+    SubmissionId,
+    SubmissionRecord,
+    TaskId,
+    TaskRecord,
+)
+from pidurable_actors.storage import Storage, _sqlite_files, _sqlite_schema
+from pidurable_actors.storage.sqlite import SqliteStorage
+from pidurable_actors.testing.conformance._scribe import DONE, Scribe, memo, put, put_document
+
+ROOT = Path(__file__).parents[2]
+TASK = TaskId(2)
+FIRST_ENTRY = 10
+
+
+class Child:
+    """One running program; killed at the end of the block if it still runs."""
+
+    def __init__(self, program: str, *arguments: object) -> None:
+        command = [sys.executable, "-m", "tests.storage.children", program, *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def line(self) -> str:
+        """The next line that it prints, empty when it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def say(self, line: str = "") -> None:
+        """Answer it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> list[str]:
+        """Kill it, as by `kill -9`, and return the lines that it had still printed."""
+        self.process.kill()
+        rest, _ = self.process.communicate()
+        return rest.split()
+
+    def rest(self) -> list[str]:
+        """Wait for its end and return the lines that it printed."""
+        rest, _ = self.process.communicate()
+        assert self.process.returncode == 0
+        return rest.splitlines()
+
+
+def step(number: int, *, padding: int = 0) -> tuple[Change, ...]:
+    """What commit `number` of a stream writes: a task's step, an entry and a memo, all naming it."""
+    task = TaskRecord(
+        id=TASK,
+        conversation_id=ROOT_ID,
+        kind="app.stream",
+        version=1,
+        input="." * padding,
+        state=Pending(checkpoint={"phase": "step", "n": number}),
+    )
+    entry = EntryRecord(
+        id=EntryId(FIRST_ENTRY + number), conversation_id=ROOT_ID, kind="app.step", data=number
+    )
+    return put(task), put(entry), memo(TASK, f"step-{number}", number)
+
+
+def steps(first: int, how_many: int, *, padding: int = 0) -> list[Batch]:
+    """Consecutive commits of a stream."""
+    scribe = Scribe(SqliteStorage("unused"), first - 1, FIRST_ENTRY + first)
+    return [
+        attrs.evolve(
+            scribe.draft(*step(first + at, padding=padding), ahead=at),
+            next_id=FIRST_ENTRY + first + at + 1,
+        )
+        for at in range(how_many)
+    ]
+
+
+def check_prefix(storage: Storage, last: int) -> None:
+    """All of commits 1 to `last` and nothing else is stored, whichever way one looks."""
+    numbers = list(range(1, last + 1))
+    entries: list[EntryRecord] = []
+    while page := storage.entries(ROOT_ID, before=entries[-1].id if entries else 10**9, limit=1000):
+        entries += page
+    assert [entry.data for entry in reversed(entries)] == numbers
+    task = storage.task(TASK)
+    if last == 0:
+        assert task is None
+        return
+    assert task is not None
+    assert isinstance(task.state, Pending)
+    assert task.state.checkpoint["n"] == last
+    assert list(task.memos) == [f"step-{number}" for number in numbers]
+    assert [live.id for live in storage.live_tasks(after=0, limit=9)] == [TASK]
+
+
+def _hold(path: str) -> None:
+    """Own the storage; for each line that comes in, commit once and tell how it went."""
+    storage = SqliteStorage(path)
+    try:
+        scribe = Scribe.open(storage)
+    except StorageInUse as error:
+        print(f"in use by {error.owner}", flush=True)
+        return
+    print("open", flush=True)
+    for _ in sys.stdin:
+        try:
+            print(f"committed {scribe.commit()}", flush=True)
+        except StorageFenced as error:
+            print(f"fenced, wrote {error.wrote}", flush=True)
+    storage.close()
+
+
+def _stream(path: str, padding: str) -> None:
+    """Commit for ever, in batches of one to seven, and tell the last number of each."""
+    storage = SqliteStorage(path)
+    last = storage.open(read_only=False).commit
+    for round_number in count():
+        batches = steps(last + 1, 1 + round_number % 7, padding=int(padding))
+        storage.apply(batches)
+        last = batches[-1].number
+        print(last, flush=True)
+
+
+def _crash_points(path: str) -> None:
+    """Die before each statement of one write, and after it; tell what the next owner finds.
+
+    Each line is ``[statement, whether apply returned, commit found, entries, memos, ...]``.
+    """
+    base = Path(path)
+    prepare = SqliteStorage(base)
+    scribe = Scribe.open(prepare)
+    task = scribe.task()
+    request = scribe.submission(request_id="r")
+    scribe.commit(memo(task.id, "kept", 1))
+    prepare.close()
+    document = DocumentRecord(id=9, kind="d", scope="session", scope_id=0)
+    entry = EntryRecord(id=EntryId(8), conversation_id=ROOT_ID, kind="n")
+    late = SubmissionRecord(
+        id=SubmissionId(7), conversation_id=ROOT_ID, type="input", status="queued", request_id="s"
+    )
+    scribe.next_id = 10
+    batches = [
+        scribe.draft(put(ConversationRecord(id=ROOT_ID)), put(entry), put_document(document, 1)),
+        scribe.draft(
+            put(attrs.evolve(task, state=DONE)),
+            DropMemos(task.id),
+            put(attrs.evolve(request, status="done")),
+            put(late),
+            ahead=1,
+        ),
+    ]
+    for at in count(1):
+        copy = base.with_name(f"{at}.sqlite")
+        shutil.copy(base, copy)
+        child = os.fork()
+        if child == 0:
+            _die_at(copy, batches, at)
+        _, status = os.waitpid(child, 0)
+        returned = os.waitstatus_to_exitcode(status) == 0
+        storage = SqliteStorage(copy)
+        head = storage.open(read_only=False)
+        found = storage.task(task.id)
+        assert found is not None
+        facts = {
+            "statement": at,
+            "returned": returned,
+            "commit": head.commit,
+            "next_id": head.next_id,
+            "status": found.state.status,
+            "memos": len(found.memos),
+            "conversations": len(storage.conversations(after=0, limit=9)),
+            "entries": len(storage.entries(ROOT_ID, before=99, limit=9)),
+            "documents": len(storage.documents("session", 0)),
+            "queued": len(storage.submissions(after=0, limit=9, status="queued")),
+            "late": storage.submission_by_request(ROOT_ID, "s") is not None,
+            "live": len(storage.live_tasks(after=0, limit=9)),
+        }
+        storage.close()
+        print(json.dumps(facts), flush=True)
+        if returned:
+            return
+
+
+def _die_at(path: Path, batches: list[Batch], at: int) -> None:
+    storage = SqliteStorage(path)
+    storage.open(read_only=False)
+    assert storage._connection is not None
+    statements = count(1)
+
+    def before_statement(_: str) -> None:
+        if next(statements) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    storage._connection.set_trace_callback(before_statement)
+    storage.apply(batches)
+    if next(statements) == at:
+        # After the last statement, before anybody is told.
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def _starve(path: str, size: str) -> None:
+    """Write until files may not grow further; then allow it again and go on."""
+    # Linux sends a signal as well, which would end the process.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    storage = SqliteStorage(path)
+    last = storage.open(read_only=False).commit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.RLIM_INFINITY))
+    try:
+        while True:
+            storage.apply(steps(last + 1, 1, padding=3_000))
+            last += 1
+    except StorageError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(json.dumps({"last": last, "kind": type(error).__name__, "wrote": error.wrote}))
+    storage.close()
+
+
+def _as_nobody(path: str) -> None:
+    """Open what another user's directory holds, as an owner and as a reader."""
+    SqliteStorage(path)
+    if os.geteuid() == 0:
+        os.setuid(65_534)
+    for read_only in (False, True):
+        try:
+            SqliteStorage(path).open(read_only=read_only)
+        except StorageError as error:
+            print(f"{type(error).__name__} {error}")
+
+
+def _half_migrate(path: str) -> None:
+    """Die in the middle of making the tables."""
+    place = SqliteStorage(path)._place
+    statements = iter(_sqlite_schema.MIGRATIONS[0])
+    _sqlite_files._create(place, place.path)
+    connection = _sqlite_files.connect(place)
+    connection.execute("BEGIN IMMEDIATE")
+    for _ in range(4):
+        connection.execute(next(statements))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "hold": _hold,
+    "stream": _stream,
+    "crash-points": _crash_points,
+    "starve": _starve,
+    "as-nobody": _as_nobody,
+    "half-migrate": _half_migrate,
+}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,62 @@
+"""The memory storage keeps every promise, and can be copied and abandoned as a crash would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pidurable_actors.errors import StorageFenced, StorageInUse
+from pidurable_actors.records import ROOT_ID
+from pidurable_actors.storage import Storage
+from pidurable_actors.storage.memory import MemoryStorage
+from pidurable_actors.testing.conformance import StorageConformance
+from pidurable_actors.testing.conformance._scribe import Scribe
+
+
+class TestMemoryStorage(StorageConformance):
+    def make_storage(self, tmp_path: Path) -> MemoryStorage:
+        return MemoryStorage()
+
+    def reopen(self, storage: Storage) -> MemoryStorage:
+        assert isinstance(storage, MemoryStorage)
+        return storage.peer()
+
+    def break_claim(self, storage: Storage) -> None:
+        assert isinstance(storage, MemoryStorage)
+        storage.release()
+
+
+def test_a_snapshot_is_what_a_crash_would_leave() -> None:
+    storage = MemoryStorage("live")
+    scribe = Scribe.open(storage)
+    before = scribe.entry(data="before")
+    task = scribe.task()
+    snapshot = storage.snapshot()
+    scribe.entry(data="after")
+
+    copy = Scribe.open(snapshot)
+    assert (copy.number, copy.next_id) == (2, before.id + 2)
+    assert snapshot.entries(ROOT_ID, before=99, limit=9) == [before]
+    copy.entry(data="other future")
+    assert storage.task(task.id) == snapshot.task(task.id)
+    assert [entry.data for entry in storage.entries(ROOT_ID, before=99, limit=9)] == [
+        "after",
+        "before",
+    ]
+
+
+def test_a_released_storage_is_fenced_by_its_next_owner_only() -> None:
+    storage = MemoryStorage()
+    scribe = Scribe.open(storage)
+    storage.release()
+    scribe.entry()
+    with pytest.raises(StorageInUse):
+        storage.open(read_only=False)
+    Scribe.open(storage.peer()).entry()
+    with pytest.raises(StorageFenced):
+        scribe.entry()
+
+
+def test_it_does_not_block() -> None:
+    assert MemoryStorage().blocking is False

@@ -1,0 +1,253 @@
+"""The SQLite file as operators see it, and what reads and writes of it cost."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import pytest
+
+from pidurable_actors.records import (
+    ROOT_ID,
+    ConversationId,
+    ConversationRecord,
+    EntryId,
+    ForkPoint,
+    PutTask,
+    Sleeping,
+    TaskId,
+    TaskRecord,
+    Waiting,
+)
+from pidurable_actors.records.codec import encode_task
+from pidurable_actors.storage import _sqlite_queries as queries
+from pidurable_actors.storage.sqlite import SqliteStorage
+from pidurable_actors.testing.conformance._scribe import DONE, RUNNING, Scribe, memo, put
+from tests.storage.children import steps
+
+# As the articles print them.
+COUNTER = """SELECT id, status, record ->> '$.state.checkpoint.n' AS n,
+    record ->> '$.memos' AS memos, record ->> '$.restarts' AS restarts FROM tasks;"""
+AGENT = """SELECT id, kind, status, record ->> '$.restarts' AS restarts,
+    record ->> '$.state.checkpoint.phase' AS phase,
+    record ->> '$.state.checkpoint.replay' AS replay FROM tasks ORDER BY id;"""
+
+TASK_SCANS = (queries.TASKS, queries.TASKS_LIVE, queries.TASKS_IN_CONVERSATION)
+TASK_FILTERS = {
+    "after": 0,
+    "limit": 9,
+    "conversation_id": 1,
+    "kind": None,
+    "status": "running",
+    "abort_requested": None,
+}
+SUBMISSION_SCANS = (
+    queries.SUBMISSIONS,
+    queries.SUBMISSIONS_UNSETTLED,
+    queries.SUBMISSIONS_IN_CONVERSATION,
+)
+SUBMISSION_FILTERS = {"after": 0, "limit": 9, "conversation_id": 1, "status": "queued"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.sqlite"
+
+
+@pytest.fixture
+def scribe(path: Path) -> Scribe:
+    return Scribe.open(SqliteStorage(path))
+
+
+def test_the_queries_of_the_articles_answer_while_the_owner_works(
+    path: Path, scribe: Scribe
+) -> None:
+    state = attrs.evolve(RUNNING, checkpoint={"phase": "count", "n": 3, "replay": "unsafe"})
+    counter = scribe.task(kind="app.counter", state=state)
+    scribe.commit(memo(counter.id, "printed-1", True), memo(counter.id, "printed-2", True))
+    restarted = attrs.evolve(scribe.task(kind="pi.tool", state=DONE), restarts=2)
+    scribe.commit(put(restarted))
+    with closing(scribe.storage):
+        assert _ask(path, COUNTER) == [
+            f'{counter.id}|running|3|{{"printed-1":true,"printed-2":true}}|',
+            f"{restarted.id}|terminal|||2",
+        ]
+        assert _ask(path, AGENT) == [
+            f"{counter.id}|app.counter|running||count|unsafe",
+            f"{restarted.id}|pi.tool|terminal|2||",
+        ]
+    # And when nobody has it open.
+    assert len(_ask(path, COUNTER)) == 2
+
+
+def test_the_view_shows_memos_as_they_were_recorded(path: Path, scribe: Scribe) -> None:
+    task = scribe.task()
+    scribe.commit(memo(task.id, "z", {"b": [1, -0.0, 2**63 - 1], "a": "\x00\u2028"}))
+    scribe.commit(memo(task.id, "a", None))
+    with closing(scribe.storage), closing(sqlite3.connect(path)) as shell:
+        (text,) = shell.execute("SELECT record ->> '$.memos' FROM tasks").fetchone()
+        assert text == ('{"z":{"b":[1,-0.0,9223372036854775807],"a":"\\u0000\u2028"},"a":null}')
+        columns = [row[1] for row in shell.execute("PRAGMA table_info(tasks)")]
+    assert columns == [
+        "id",
+        "conversation_id",
+        "kind",
+        "version",
+        "status",
+        "owner",
+        "background",
+        "abort_requested",
+        "until_ms",
+        "record",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "parameters"),
+    [
+        (queries.CONVERSATION, (1,)),
+        (queries.CONVERSATIONS, (1, 9)),
+        (queries.CONVERSATIONS_OF_OWNER, (5, 1, 9)),
+        (queries.ENTRY, (1,)),
+        (queries.ENTRIES, (1, 99, 9)),
+        (queries.ENTRIES_OF_KIND, (1, 99, "k", 9)),
+        (queries.LIVE_TASKS, (0, 9)),
+        (queries.SUBMISSION, (1,)),
+        (queries.SUBMISSION_BY_REQUEST, (1, "r")),
+        (queries.DOCUMENT, ("session", 0, "k", "")),
+        (queries.DOCUMENTS, ("session", 0)),
+        (queries.TASK, {"id": 1}),
+        *((query, TASK_FILTERS) for query in TASK_SCANS),
+        *((query, SUBMISSION_FILTERS) for query in SUBMISSION_SCANS),
+    ],
+)
+def test_every_read_starts_at_its_place_and_sorts_nothing(
+    scribe: Scribe, query: str, parameters: tuple[object, ...] | dict[str, object]
+) -> None:
+    storage = scribe.storage
+    assert isinstance(storage, SqliteStorage)
+    with closing(storage):
+        assert storage._connection is not None
+        plan = storage._connection.execute(f"EXPLAIN QUERY PLAN {query}", parameters).fetchall()
+    for *_, line in plan:
+        assert line.startswith("SEARCH")
+        assert "TEMP B-TREE" not in line
+
+
+def test_a_step_of_a_task_writes_two_pages_however_much_is_stored(scribe: Scribe) -> None:
+    """One page of the tasks and the one of meta; no index is touched while a task lives."""
+    tasks = [scribe.task(input="." * 500) for _ in range(100)]
+    states = (RUNNING, Sleeping(checkpoint={}, until_ms=5), Waiting(checkpoint={}))
+    for at, task in enumerate(tasks):
+        _log_frames(scribe)
+        scribe.commit(put(attrs.evolve(task, state=states[at % 3], input="!" * 500)))
+        assert _log_frames(scribe) == 2
+    scribe.storage.close()
+
+
+def test_what_a_round_writes_does_not_grow_with_the_conversation(scribe: Scribe) -> None:
+    """C32: a step, an entry and a memo cost the same after a thousand of them as after ten."""
+    frames = []
+    for start in (1, 11, 500, 990):
+        while scribe.number < start - 1:
+            (batch,) = steps(scribe.number + 1, 1)
+            scribe.storage.apply([batch])
+            scribe.number += 1
+        total = 0
+        for _ in range(10):
+            _log_frames(scribe)
+            (batch,) = steps(scribe.number + 1, 1)
+            scribe.storage.apply([batch])
+            scribe.number += 1
+            total += _log_frames(scribe)
+        frames.append(total)
+    scribe.storage.close()
+    assert max(frames) <= min(frames) + 10
+
+
+def test_live_tasks_are_told_without_their_texts(scribe: Scribe) -> None:
+    scribe.task()
+    storage = scribe.storage
+    assert isinstance(storage, SqliteStorage)
+    with closing(storage):
+        assert storage._connection is not None
+        storage._connection.execute("UPDATE task_records SET record = 'unreadable'")
+        assert len(storage.live_tasks(after=0, limit=9)) == 1
+
+
+def test_a_page_of_a_long_line_of_forks_reads_a_page(scribe: Scribe) -> None:
+    """C32's sibling for reading: count the virtual machine's steps, not the time."""
+    storage = scribe.storage
+    assert isinstance(storage, SqliteStorage)
+    scribe.commit(put(ConversationRecord(id=ROOT_ID)))
+    costs = []
+    for length in (50, 2_000):
+        entries = [scribe.entry() for _ in range(length)]
+        fork = ConversationRecord(
+            id=ConversationId(scribe.new_id()),
+            parent=ForkPoint(conversation_id=ROOT_ID, entry_id=entries[-2].id),
+        )
+        scribe.commit(put(fork))
+        assert storage._connection is not None
+        work = 0
+
+        def tick() -> int:
+            nonlocal work
+            work += 1
+            return 0
+
+        storage._connection.set_progress_handler(tick, 1)
+        assert len(storage.entries(fork.id, before=10**9, limit=20)) == 20
+        storage._connection.set_progress_handler(None, 1)
+        costs.append(work)
+    storage.close()
+    assert costs[1] <= costs[0] * 1.2
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_live_tasks_are_found_page_by_page(scribe: Scribe) -> None:
+    storage = scribe.storage
+    first = scribe.next_id
+    scribe.next_id += 100_000
+    record = TaskRecord(
+        id=TaskId(1), conversation_id=ROOT_ID, kind="k", version=1, input="." * 300, state=RUNNING
+    )
+    text = encode_task(record)
+    with closing(storage):
+        for start in range(0, 100_000, 10_000):
+            changes = [
+                PutTask(attrs.evolve(record, id=TaskId(first + start + at)), text)
+                for at in range(10_000)
+            ]
+            scribe.commit(*changes)
+        found, after = 0, 0
+        while page := storage.live_tasks(after=after, limit=1_000):
+            found += len(page)
+            after = page[-1].id
+        assert found == 100_000
+        assert storage.entry(EntryId(after)) is None
+
+
+def _log_frames(scribe: Scribe) -> int:
+    """Pages in the log since the last call, which is then empty."""
+    storage = scribe.storage
+    assert isinstance(storage, SqliteStorage)
+    assert storage._connection is not None
+    before = storage._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    storage._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    return int(before[1])
+
+
+def _ask(path: Path, query: str) -> list[str]:
+    """What the `sqlite3` shell prints, or the driver when there is no shell."""
+    shell = shutil.which("sqlite3")
+    if shell is not None:
+        run = subprocess.run([shell, path, query], capture_output=True, text=True, check=True)
+        return run.stdout.splitlines()
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(query).fetchall()
+    return ["|".join("" if value is None else str(value) for value in row) for row in rows]

@@ -1,0 +1,1 @@
+"""Files that only the type checkers read."""
