@@ -27,11 +27,13 @@ from pidurable_actors.harness import (
     Page,
     Submission,
     open_harness,
+    supervise_harness,
 )
 from pidurable_actors.models import Models, Reply, ScriptedModel, ToolCall
 from pidurable_actors.runtime import (
     MISSING,
     Aborted,
+    AssistantEntry,
     Checkpoint,
     Completed,
     Continue,
@@ -41,7 +43,10 @@ from pidurable_actors.runtime import (
     Report,
     SleepUntil,
     TaskActor,
+    ToolResultEntry,
+    UserEntry,
     WaitFor,
+    define_entry,
     phase,
 )
 from pidurable_actors.session import Tx, define_doc
@@ -54,6 +59,7 @@ __all__ = [
     "UNKNOWN",
     "Aborted",
     "AgentChoice",
+    "AssistantEntry",
     "Checkpoint",
     "ClosedEnd",
     "Completed",
@@ -82,12 +88,16 @@ __all__ = [
     "ToolApi",
     "ToolCall",
     "ToolResult",
+    "ToolResultEntry",
     "Tx",
     "Unknown",
+    "UserEntry",
     "WaitFor",
     "current_context",
     "define_doc",
+    "define_entry",
     "open_harness",
     "phase",
+    "supervise_harness",
     "tool",
 ]

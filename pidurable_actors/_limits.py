@@ -1,4 +1,4 @@
-"""Named bounds. Every queue, batch, page, buffer and retry of the package is bounded by one of these.
+"""Named bounds. Every queue, batch, page, buffer and retry is bounded by one of these.
 
 What happens at a bound is written beside it. `LIMITS` is the one set in use; a bound that hosts are
 meant to choose lives in `Settings` instead.
@@ -42,10 +42,10 @@ class Limits:
     """Tasks reserved in one commit of the supervisor; the rest follow in the next ones."""
 
     idle_wait_s: float = 0.001
-    """How long the Trio thread may wait for the storage thread before it goes on with other work."""
+    """How long the Trio thread may wait for the storage thread itself, in seconds."""
 
     clock_check_s: float = 1.0
-    """The longest the timer sleeps without looking at the clock, so that a resumed machine wakes."""
+    """The longest the timer sleeps without a look at the clock, in seconds."""
 
     error_chars: int = 4_000
     """Characters kept of an error message or traceback summary that is stored."""

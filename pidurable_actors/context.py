@@ -1,4 +1,4 @@
-"""Contexts: what an actor runs in, after Chord's model: values, a deadline, and cancellation with a reason.
+"""Contexts, after Chord's model: values, a deadline, and cancellation with a reason.
 
 A `Context` is carried by a Trio cancel scope and found through one context variable, the only one
 of this package. Values are immutable and inherited; cancelling a context cancels every scope that
@@ -19,7 +19,15 @@ from typing import Final, Generic, TypeVar, cast, final
 
 import trio
 
-__all__ = ["BACKGROUND", "Context", "ContextKey", "ContextScope", "current_context"]
+__all__ = [
+    "BACKGROUND",
+    "Context",
+    "ContextKey",
+    "ContextScope",
+    "activate",
+    "current_context",
+    "deactivate",
+]
 
 _T = TypeVar("_T")
 
@@ -153,7 +161,7 @@ class ContextScope:
         if reason is not None:
             self.cancel_scope.cancel(reason=reason)
         for node in _chain(self._context):
-            node._entered[self.cancel_scope] = None  # noqa: SLF001 - the two classes are one thing
+            node._entered[self.cancel_scope] = None
         self.cancel_scope.__enter__()
         self._token = _current.set(self._context)
         return self._context
@@ -167,7 +175,7 @@ class ContextScope:
         if self._token is not None:
             _current.reset(self._token)
         for node in _chain(self._context):
-            del node._entered[self.cancel_scope]  # noqa: SLF001 - the two classes are one thing
+            del node._entered[self.cancel_scope]
         return self.cancel_scope.__exit__(kind, error, trace)
 
 
@@ -190,9 +198,9 @@ def _chain(context: Context) -> list[Context]:
     """The context and its ancestors, without `BACKGROUND`, which nobody can cancel."""
     nodes: list[Context] = []
     node: Context | None = context
-    while node is not None and node._parent is not None:  # noqa: SLF001 - same module
+    while node is not None and node._parent is not None:
         nodes.append(node)
-        node = node._parent  # noqa: SLF001 - same module
+        node = node._parent
     return nodes
 
 

@@ -137,7 +137,8 @@ class StorageInUse(RefusedError):
 
     def __init__(self, storage: str, owner: str) -> None:
         super().__init__(
-            f"{storage} is in use by {owner}. Close that owner first, or open it with read_only=True."
+            f"{storage} is in use by {owner}. Close that owner first, or open it with "
+            "read_only=True."
         )
         self.storage = storage
         self.owner = owner
@@ -175,7 +176,7 @@ class ConversationBusy(RefusedError):
 
 
 class ReadOnlySession(RefusedError):
-    """A write, a schedule or a wait for progress through a harness opened with ``read_only=True``."""
+    """A write or a wait for progress through a harness opened with ``read_only=True``."""
 
 
 class TaskRefused(RefusedError):

@@ -49,12 +49,11 @@ class RetrySettings:
 
 @attrs.frozen(kw_only=True)
 class ProgressSettings:
-    """How streaming output is shown and stored.
+    """How streaming output is stored.
 
     With ``persist_within_ms=0`` every piece is stored before it is shown.
     """
 
-    interval_ms: int = attrs.field(default=50, validator=_not_negative)
     persist_within_ms: int = attrs.field(default=1_000, validator=_not_negative)
 
 
@@ -75,7 +74,6 @@ class Settings:
         on_restart_limit: ``"end"`` ends such a task, ``"park"`` keeps it for `retry_task`.
         commit_timeout_s: real seconds after which a storage that has not answered counts as failed.
         close_grace_s: seconds after which a close reports what still holds it.
-        commit_log: how many of the last commits stay readable.
         tool_timeout_s: deadline of a tool call that declares none, in seconds.
         tool_mode: ``"parallel"`` runs the calls of one round together, ``"sequential"`` in order.
         follow_up_mode: how many queued inputs start the next run, ``"one"`` or ``"all"``.
@@ -88,7 +86,6 @@ class Settings:
     )
     commit_timeout_s: float = attrs.field(default=30.0, validator=_positive)
     close_grace_s: float = attrs.field(default=10.0, validator=_not_negative)
-    commit_log: int = attrs.field(default=10_000, validator=_not_negative)
     retry: RetrySettings = RetrySettings()
     progress: ProgressSettings = ProgressSettings()
     stream: StreamSettings = StreamSettings()

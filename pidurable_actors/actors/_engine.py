@@ -19,12 +19,13 @@ import trio
 
 from pidurable_actors._clock import Clock
 from pidurable_actors._limits import LIMITS
+from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._ownership import check_states, settle_ended
 from pidurable_actors.actors._publisher import Publisher
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._supervisor import KindLookup, Supervisor
 from pidurable_actors.errors import ClosedError, HarnessBug, HarnessClosed, StorageError
-from pidurable_actors.records import ConversationId, Pending, Running, TaskId, TaskRecord, Waiting
+from pidurable_actors.records import ConversationId, Pending, Running, TaskId, Waiting
 from pidurable_actors.runtime import Report, Reporter
 from pidurable_actors.session import Line, SessionState, Tx
 from pidurable_actors.settings import Settings
@@ -94,14 +95,21 @@ class Engine:
             publish=self.publisher.publish,
             failed=self._storage_failed,
         )
-        self.supervisor = Supervisor(
+        self.host = Host(
             self.storage,
             self.publisher,
+            clock=clock,
+            settings=settings,
+            report=report,
+            services=services,
+        )
+        self.supervisor = Supervisor(
+            self.storage,
+            self.host,
             clock=clock,
             kinds=kinds,
             settings=settings,
             report=report,
-            services=services,
             fatal=self._fatal,
         )
         self.publisher.listen(self.supervisor.published)
@@ -157,6 +165,7 @@ class Engine:
             await self._close_storage()
             raise
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Run the actors until the end is asked for, then shut down.
 
@@ -220,15 +229,6 @@ class Engine:
             await self.storage.wait_durable(self.line.state.number)
         return busy
 
-    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
-        """Wait until a task has ended; see `Supervisor.wait_for_task`.
-
-        Durability: what is returned is stored.
-
-        Cancellation: only the wait ends.
-        """
-        return await self.supervisor.wait_for_task(task_id)
-
     async def wait_closed(self) -> ClosedEnd:
         """Wait for the end of the harness.
 
@@ -287,6 +287,10 @@ class Engine:
     async def _write(self) -> None:
         try:
             await self.storage.run()
+        except BaseException as error:
+            # Whoever waits for a commit must learn that nobody will write it.
+            self.storage.abandon(error)
+            raise
         finally:
             self._written.set()
 
@@ -324,6 +328,7 @@ class Engine:
         self.publisher.end()
         self._ending.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def _guard(self, actor: Callable[[], Awaitable[None]]) -> None:
         try:
             await actor()

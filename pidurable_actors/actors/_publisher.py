@@ -33,7 +33,7 @@ class Publisher:
         self._ended = False
 
     def listen(self, listener: Callable[[Publication], None]) -> None:
-        """Call `listener` with every commit, in order. It belongs to the engine: it must not raise."""
+        """Call `listener` with every commit, in order; it is the engine's and must not raise."""
         self._listeners.append(listener)
 
     def publish(self, publication: Publication) -> None:

@@ -107,6 +107,7 @@ class StorageActor:
         self._lock = trio.StrictFIFOLock()
         self._queue: deque[_Queued] = deque()
         self._parked: trio.lowlevel.Task | None = None
+        self._writing: list[_Queued] = []
         self._stopping = False
         self._progress = trio.Event()
         self._line: Line | None = None
@@ -146,6 +147,8 @@ class StorageActor:
     @overload
     async def commit(self, change: Callable[[Tx], T], binding: Binding = UNBOUND) -> T: ...
 
+    # Protected, because Ctrl-C between admission and queueing would leave a hole in the sequence.
+    @trio.lowlevel.enable_ki_protection
     async def commit(self, change: Callable[[Tx], Any], binding: Binding = UNBOUND) -> Any:
         """Run a callback in its turn and store what it wrote.
 
@@ -238,6 +241,15 @@ class StorageActor:
         self._stopping = True
         self._wake()
 
+    def abandon(self, error: BaseException) -> None:
+        """Refuse everything, because this actor has a bug and writes no more."""
+        self.line.fail(error)
+        group, self._writing = self._writing, []
+        self._refuse([queued for queued in group if queued.outcome is None])
+        self._refuse(list(self._queue))
+        self._queue.clear()
+        self._tell_progress()
+
     def fail(self, error: BaseException) -> None:
         """Refuse everything from now on, because storage failed."""
         if self.line.status == "failed":
@@ -255,7 +267,7 @@ class StorageActor:
         tx = self.line.begin(binding)
         began_s = monotonic()
         try:
-            result = change(tx)
+            result = _call_user(change, tx)
             if inspect.isawaitable(result):
                 result = await self._await_callback(cast("Awaitable[T]", result))
             batch = self.line.admit(tx)
@@ -280,7 +292,7 @@ class StorageActor:
         try:
             with scope:
                 try:
-                    value = await result
+                    value = await _await_user(result)
                 except trio.Cancelled as cancelled:
                     stack = "".join(traceback.format_tb(cancelled.__traceback__)[-8:])
                     raise
@@ -311,6 +323,7 @@ class StorageActor:
         return [queue.popleft() for _ in range(LIMITS.batch_commits)]
 
     async def _write(self, group: list[_Queued]) -> None:
+        self._writing = group
         batches = [queued.batch for queued in group]
         try:
             await self._lane.run(
@@ -326,6 +339,7 @@ class StorageActor:
             self.line.settle(queued.batch)
             self._publish(Publication(queued.batch, queued.values))
             _settle(queued, done)
+        self._writing = []
         self._tell_progress()
 
     def _tell_progress(self) -> None:
@@ -344,6 +358,16 @@ class StorageActor:
     def _unpark(self, _: object) -> trio.lowlevel.Abort:
         self._parked = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+@trio.lowlevel.disable_ki_protection
+def _call_user(change: Callable[[Tx], Awaitable[T] | T], tx: Tx) -> Awaitable[T] | T:
+    return change(tx)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _await_user(result: Awaitable[T]) -> T:
+    return await result
 
 
 def _settle(queued: _Queued, outcome: Outcome[None]) -> None:

@@ -11,8 +11,8 @@ invocation is a bug, or a wish to end the process, and ends the harness.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, TypeVar, final, overload
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, final
 
 import attrs
 import trio
@@ -20,13 +20,13 @@ import trio
 from pidurable_actors._clock import Clock
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors._decisions import startable
+from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._invocation import Invocation, StopReason, end_by_runtime
 from pidurable_actors.actors._ownership import with_abort
-from pidurable_actors.actors._publisher import Publisher
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._timer import TimerActor
 from pidurable_actors.context import BACKGROUND, Context
-from pidurable_actors.errors import ClosedError, StorageError, StorageRequestError
+from pidurable_actors.errors import ClosedError, StorageError
 from pidurable_actors.records import (
     FaultedOutcome,
     Parked,
@@ -39,13 +39,11 @@ from pidurable_actors.records import (
     Terminal,
 )
 from pidurable_actors.runtime import Report, Reporter, TaskActor
-from pidurable_actors.session import Binding, Publication, SessionState, Tx
+from pidurable_actors.session import Publication, SessionState, Tx
 from pidurable_actors.settings import Settings
-from pidurable_actors.storage import Storage
 
 __all__ = ["KindLookup", "Supervisor"]
 
-T = TypeVar("T")
 AnyActor: TypeAlias = TaskActor[Any, Any]
 KindLookup: TypeAlias = Callable[[str], type[AnyActor] | None]
 
@@ -59,34 +57,31 @@ class Supervisor:
 
     Args:
         storage: where it commits.
-        publisher: where durable commits come from.
+        host: what invocations ask of the engine.
         clock: durable time.
         kinds: the installed task class of a kind.
         settings: read live.
         report: the host's reports.
-        services: what built-in tasks find under a type.
         fatal: told of what must end the harness: a bug, `KeyboardInterrupt`, `SystemExit`.
     """
 
     def __init__(
         self,
         storage: StorageActor,
-        publisher: Publisher,
+        host: Host,
         *,
         clock: Clock,
         kinds: KindLookup,
         settings: Callable[[], Settings],
         report: Reporter,
-        services: Mapping[type, object],
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._storage = storage
-        self._publisher = publisher
+        self._host = host
         self._clock = clock
         self._kinds = kinds
         self._settings = settings
         self._reporter = report
-        self._services = services
         self._fatal = fatal
         self._timer = TimerActor(clock, self._due)
         self._nursery: trio.Nursery | None = None
@@ -216,95 +211,6 @@ class Supervisor:
         """The tasks that cannot run here, and why."""
         return self._blocked
 
-    # --- what invocations ask (the `InvocationHost`) ---
-
-    @property
-    def settings(self) -> Settings:
-        """The harness's settings."""
-        return self._settings()
-
-    def now_ms(self) -> int:
-        """Durable time."""
-        return self._clock.now_ms()
-
-    @overload
-    async def commit(self, change: Callable[[Tx], Awaitable[T]], binding: Binding) -> T: ...
-
-    @overload
-    async def commit(self, change: Callable[[Tx], T], binding: Binding) -> T: ...
-
-    async def commit(self, change: Callable[[Tx], Any], binding: Binding) -> Any:
-        """Commit through the storage actor.
-
-        Durability: stored on return.
-
-        Cancellation: `Cancelled` means that nothing was stored.
-        """
-        return await self._storage.commit(change, binding)
-
-    async def read(self, look: Callable[[Storage], T]) -> T:
-        """Look something up in storage.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        return await self._storage.read(look)
-
-    def durable_task(self, task_id: TaskId) -> TaskRecord | None:
-        """The durable record of a live task that is loaded."""
-        slot = self._storage.line.state.tasks.get(task_id)
-        return None if slot is None else slot.durable
-
-    async def get_task(self, task_id: TaskId) -> TaskRecord:
-        """The durable record of any task.
-
-        Raises:
-            StorageRequestError: there is none with this id.
-
-        Durability: reads what is stored.
-
-        Cancellation: nothing happened.
-        """
-        found = self.durable_task(task_id)
-        if found is None:
-            found = await self._storage.read(lambda storage: storage.task(task_id))
-        else:
-            await trio.lowlevel.checkpoint()
-        if found is None:
-            raise StorageRequestError(f"there is no task {task_id}.")
-        return found
-
-    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
-        """Wait until a task has ended.
-
-        Raises:
-            StorageRequestError: there is none with this id.
-            HarnessClosed, SessionFailed: the harness ended first.
-
-        Durability: what is returned is stored.
-
-        Cancellation: only the wait ends.
-        """
-        self._storage.refuse_in_callback()
-        while True:
-            record = await self.get_task(task_id)
-            if isinstance(record.state, Terminal):
-                return record
-            self._storage.line.check()
-            await self._publisher.wait_change(("task", task_id))
-
-    def report(self, report: Report) -> None:
-        """Tell the host."""
-        self._reporter(report)
-
-    def service(self, kind: type[T]) -> T:
-        """What the harness provides under a type."""
-        found = self._services.get(kind)
-        if not isinstance(found, kind):
-            raise LookupError(f"the harness provides no {kind.__name__}.")
-        return found
-
     # --- looking at commits ---
 
     def _see(self, record: TaskRecord) -> None:
@@ -350,10 +256,11 @@ class Supervisor:
             # Uninstalled between reservation and start: given back when it is looked at again.
             self._ready[record.id] = None
             return
-        invocation = Invocation(self, cls, record, Context(parent=BACKGROUND))
+        invocation = Invocation(self._host, cls, record, Context(parent=BACKGROUND))
         self._invocations[record.id] = invocation
         self._nursery.start_soon(self._run_invocation, record.id, invocation)
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_invocation(self, task_id: TaskId, invocation: Invocation) -> None:
         try:
             await invocation.run()

@@ -22,6 +22,15 @@ __all__ = ["Extension", "Registry"]
 TaskClass: TypeAlias = type[TaskActor[Any, Any]]
 
 
+# Typed, because mypy cannot tell what a bare `tuple` makes of its argument.
+def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(tools)
+
+
+def _tasks(tasks: Iterable[TaskClass]) -> tuple[TaskClass, ...]:
+    return tuple(tasks)
+
+
 @final
 @attrs.frozen
 class Extension:
@@ -38,8 +47,8 @@ class Extension:
     """
 
     name: str
-    tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple, kw_only=True)
-    tasks: tuple[TaskClass, ...] = attrs.field(default=(), converter=tuple, kw_only=True)
+    tools: tuple[Tool, ...] = attrs.field(default=(), converter=_tools, kw_only=True)
+    tasks: tuple[TaskClass, ...] = attrs.field(default=(), converter=_tasks, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not self.name:
@@ -116,6 +125,6 @@ def _refuse_twice(extension: str, what: str, names: list[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise DefinitionError(
-                f"extension {extension!r}: {what} {name!r} comes {count} times; names are identities, "
-                "give each its own."
+                f"extension {extension!r}: {what} {name!r} comes {count} times; "
+                "names are identities, give each its own."
             )

@@ -219,7 +219,8 @@ class Tool:
         _check_name(self.name)
         if self.replay not in ("unsafe", "safe", "reconcile"):
             raise DefinitionError(
-                f"tool {self.name!r}: replay is 'unsafe', 'safe' or 'reconcile', not {self.replay!r}."
+                f"tool {self.name!r}: replay is 'unsafe', 'safe' or 'reconcile', "
+                f"not {self.replay!r}."
             )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise DefinitionError(f"tool {self.name!r}: timeout_s must be greater than 0.")

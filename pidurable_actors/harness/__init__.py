@@ -9,12 +9,14 @@ from pidurable_actors.harness._conversation import (
 )
 from pidurable_actors.harness._harness import (
     Harness,
-    open_harness,
 )
 from pidurable_actors.harness._inspect import (
     Inspection,
     TaskView,
     inspect_engine,
+)
+from pidurable_actors.harness._open import (
+    open_harness,
 )
 from pidurable_actors.harness._pages import (
     Page,
@@ -24,6 +26,9 @@ from pidurable_actors.harness._pages import (
 )
 from pidurable_actors.harness._submission import (
     Submission,
+)
+from pidurable_actors.harness._supervise import (
+    supervise_harness,
 )
 
 __all__ = [
@@ -41,5 +46,6 @@ __all__ = [
     "inspect_engine",
     "open_harness",
     "read_cursor",
+    "supervise_harness",
     "write_cursor",
 ]

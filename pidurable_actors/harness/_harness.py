@@ -1,32 +1,26 @@
-"""The harness: one open storage and the actors that run on it. The one place where parts are wired."""
+"""The harness as its host sees it: conversations, tasks, commits and what goes on."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar, final, overload
 
-import trio
-
-from pidurable_actors._clock import Chance, Clock, SystemChance, default_clock
 from pidurable_actors._json import JSON
-from pidurable_actors.actors import ClosedEnd, Engine, with_abort
+from pidurable_actors.actors import ClosedEnd, with_abort
 from pidurable_actors.agent import (
     AGENT,
     PROVIDER,
     USAGE,
-    AgentServices,
-    Registry,
     UsageState,
 )
 from pidurable_actors.errors import StorageRequestError, TaskRefused
+from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._conversation import AgentChoice, Conversation, apply_choice
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._inspect import Inspection, inspect_engine
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
 from pidurable_actors.harness._retry import retry_task
 from pidurable_actors.harness._submission import Submission
-from pidurable_actors.models import Models
 from pidurable_actors.records import (
     ROOT_ID,
     ConversationId,
@@ -36,19 +30,14 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
 )
-from pidurable_actors.runtime import Report, Reporter, TaskActor
+from pidurable_actors.runtime import TaskActor
 from pidurable_actors.session import Binding, Tx
-from pidurable_actors.settings import Settings
-from pidurable_actors.storage import Storage
-from pidurable_actors.tasks.generation import Generation
-from pidurable_actors.tasks.tool import ToolTask
 
-__all__ = ["Harness", "open_harness"]
+__all__ = ["Harness"]
 
 T = TypeVar("T")
 AnyActor: TypeAlias = TaskActor[Any, Any]
 
-_BUILT_IN: dict[str, type[AnyActor]] = {cls.definition.kind: cls for cls in (Generation, ToolTask)}
 _UNBOUND = Binding()
 
 
@@ -186,7 +175,7 @@ class Harness:
         Cancellation: nothing happened.
         """
         self._core.engine.check_open()
-        return await self._core.engine.supervisor.get_task(TaskId(task_id))
+        return await self._core.engine.host.get_task(TaskId(task_id))
 
     async def wait_for_task(self, task_id: int) -> TaskRecord:
         """Wait until a task has ended; asks for progress.
@@ -207,7 +196,7 @@ class Harness:
         if isinstance(record.state, Terminal):
             return record
         self._core.need_progress()
-        return await self._core.engine.wait_for_task(TaskId(task_id))
+        return await self._core.engine.host.wait_for_task(TaskId(task_id))
 
     async def abort_task(self, task_id: int, *, reason: str = "") -> TaskRecord:
         """Mark a task for abort and wait until it has ended; asks for progress.
@@ -259,7 +248,7 @@ class Harness:
 
         async def again(tx: Tx) -> TaskId:
             record = await tx.task(wanted)
-            cls = _BUILT_IN.get(record.kind)
+            cls = BUILT_IN.get(record.kind)
             if cls is not None and isinstance(record.state, Terminal):
                 raise TaskRefused(
                     f"task {task_id} is built in ({record.kind}); submit its work again.", wanted
@@ -337,87 +326,3 @@ class Harness:
         provider = await tx.doc(PROVIDER, made.id)
         provider.session_id = self._core.services.chance.session_id(tx.now_ms)
         return made
-
-
-@asynccontextmanager
-async def open_harness(
-    storage: Storage,
-    *,
-    models: Models | None = None,
-    registry: Registry | None = None,
-    settings: Settings | Callable[[], Settings] | None = None,
-    clock: Clock | None = None,
-    chance: Chance | None = None,
-    on_report: Callable[[Report], object] | None = None,
-    read_only: bool = False,
-    inline_storage: bool = False,
-) -> AsyncIterator[Harness]:
-    """Open a storage and run its actors while the block runs.
-
-    What an earlier process left running is given back first; nothing runs until `Harness.resume`
-    or a call that asks for progress. Leaving the block closes: running tasks are cancelled and
-    given back without counting a restart, what was admitted is stored, waits end.
-
-    Args:
-        storage: not yet open, such as ``SqliteStorage("agent.sqlite")``.
-        models: the model providers.
-        registry: the extensions; may change while the harness runs.
-        settings: policy, or a function that returns it and is asked at each decision.
-        clock: durable time; by default the wall clock, or Trio's clock under a `MockClock`.
-        chance: jitter and keys; by default the operating system's.
-        on_report: told of trouble that was dealt with; plain function.
-        read_only: look beside a live owner; change and schedule nothing.
-        inline_storage: run storage calls on the Trio thread, for tests that must be deterministic.
-
-    Raises:
-        StorageInUse: another owner has the storage; at once.
-        StorageError: it cannot be opened; the subclass says why.
-        SessionFailed: on leaving the block, once, when the storage failed meanwhile.
-        HarnessBug: the runtime failed; ``body_error`` holds what the body raised.
-        Exception: what the body raised, bare.
-
-    Durability: after the block everything that was acknowledged is stored.
-
-    Cancellation: ends the body; the close is finished first, then the cancellation goes on.
-    """
-    installed = registry or Registry()
-    policy = settings if callable(settings) else _constant(settings or Settings())
-    services = AgentServices(
-        registry=installed,
-        models=models or Models(),
-        settings=policy,
-        chance=chance or SystemChance(),
-        generation=Generation,
-    )
-    engine = Engine(
-        storage,
-        clock=clock or default_clock(),
-        kinds=lambda kind: _BUILT_IN.get(kind) or installed.task(kind),
-        settings=policy,
-        report=Reporter(on_report),
-        services={AgentServices: services},
-        read_only=read_only,
-        inline=inline_storage,
-    )
-    await engine.open()
-    body_error: BaseException | None = None
-    forget = installed.listen(engine.supervisor.kinds_changed)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(engine.run)
-            try:
-                await engine.repair()
-                with engine.body_scope:
-                    yield Harness(Core(engine, services))
-            except BaseException as error:  # noqa: BLE001 - raised again when the actors are gone
-                body_error = error
-            engine.request_close()
-    finally:
-        forget()
-    outcome = engine.outcome(body_error)
-    if outcome is not None:
-        raise outcome
-
-
-def _constant(settings: Settings) -> Callable[[], Settings]:
-    return lambda: settings

@@ -42,7 +42,8 @@ async def retry_task(tx: Tx, record: TaskRecord) -> TaskId:
         state.outcome, FaultedOutcome | FailedOutcome
     ):
         raise TaskRefused(
-            f"task {record.id} is {state.status}; only parked, faulted and failed tasks are retried.",
+            f"task {record.id} is {state.status}; "
+            "only parked, faulted and failed tasks are retried.",
             record.id,
         )
     if record.retried_as is not None:

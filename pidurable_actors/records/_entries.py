@@ -1,4 +1,4 @@
-"""Transcript entries: immutable lines, and the edits by which later lines change the model's view."""
+"""Transcript entries: immutable lines, and edits by which later ones change a model's view."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _keep_extra(converter: Converter, cls: type[_R]) -> Callable[[dict[str, JSON
     known = {field.name for field in attrs.fields(cls)}  # type: ignore[arg-type]
     inner = make_dict_structure_fn(cls, converter, extra=override(omit=True))
 
-    def structure(value: dict[str, JSON], kind: object) -> _R:
+    def structure(value: dict[str, JSON], _: object) -> _R:
         record = inner(value, cls)
         if value.keys() <= known:
             return record

@@ -1,10 +1,8 @@
 """The runtime: everything the author of a task sees, and nothing of the engine."""
 
 from pidurable_actors.runtime._definition import (
-    TaskActor,
     TaskDefinition,
-    checkpoint_of,
-    input_of,
+    define_task,
     phase,
 )
 from pidurable_actors.runtime._durable import (
@@ -13,6 +11,14 @@ from pidurable_actors.runtime._durable import (
     checkpoint_in,
     end_task,
     store_step,
+)
+from pidurable_actors.runtime._entry_kinds import (
+    AssistantEntry,
+    EntryKind,
+    MessageEntryKind,
+    ToolResultEntry,
+    UserEntry,
+    define_entry,
 )
 from pidurable_actors.runtime._outcomes import (
     Aborted,
@@ -35,6 +41,11 @@ from pidurable_actors.runtime._runtime import (
     Missing,
     Runtime,
 )
+from pidurable_actors.runtime._task_actor import (
+    TaskActor,
+    checkpoint_of,
+    input_of,
+)
 from pidurable_actors.runtime._values import (
     checkpoint_to_json,
     from_json,
@@ -45,10 +56,13 @@ __all__ = [
     "MISSING",
     "STEP_TYPES",
     "Aborted",
+    "AssistantEntry",
     "Checkpoint",
     "Completed",
     "Continue",
+    "EntryKind",
     "Failed",
+    "MessageEntryKind",
     "Missing",
     "Next",
     "NoProgress",
@@ -60,10 +74,14 @@ __all__ = [
     "SleepUntil",
     "TaskActor",
     "TaskDefinition",
+    "ToolResultEntry",
+    "UserEntry",
     "WaitFor",
     "checkpoint_in",
     "checkpoint_of",
     "checkpoint_to_json",
+    "define_entry",
+    "define_task",
     "end_task",
     "from_json",
     "input_of",

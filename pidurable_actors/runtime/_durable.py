@@ -27,7 +27,6 @@ from pidurable_actors.records import (
     Terminal,
     Waiting,
 )
-from pidurable_actors.runtime._definition import TaskActor
 from pidurable_actors.runtime._outcomes import (
     Aborted,
     Completed,
@@ -37,6 +36,7 @@ from pidurable_actors.runtime._outcomes import (
     SleepUntil,
     WaitFor,
 )
+from pidurable_actors.runtime._task_actor import TaskActor
 from pidurable_actors.runtime._values import to_json
 from pidurable_actors.session import Tx
 
@@ -90,8 +90,8 @@ async def store_step(
             return end_task(tx, record, AbortedOutcome(reason=step.reason))
         case _:
             raise MisuseError(
-                f"a phase of {cls.__name__} returned {step!r}; it must return Continue, SleepUntil, "
-                "WaitFor, Completed, Failed or Aborted."
+                f"a phase of {cls.__name__} returned {step!r}; it must return Continue, "
+                "SleepUntil, WaitFor, Completed, Failed or Aborted."
             )
 
 

@@ -75,5 +75,5 @@ class Reporter:
             return
         try:
             self._handler(report)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a host's handler must not harm what it is told about
             _log.exception("on_report raised for %s", report.kind)

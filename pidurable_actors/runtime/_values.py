@@ -61,5 +61,5 @@ def _explain(value: JSON, kind: type[T], path: str) -> T:
         return _converter.structure(value, kind)
     except BaseValidationError as error:
         raise InvalidValue(path, "; ".join(transform_error(error, path=path))) from error
-    except Exception as error:
+    except Exception as error:  # user classes validate with errors of their own
         raise InvalidValue(path, f"does not fit {kind!r}: {error}") from error

@@ -4,6 +4,9 @@ from pidurable_actors.session._documents import (
     DocumentDefinition,
     define_doc,
 )
+from pidurable_actors.session._drafts import (
+    Drafts,
+)
 from pidurable_actors.session._line import (
     Line,
     LineState,
@@ -11,6 +14,12 @@ from pidurable_actors.session._line import (
 )
 from pidurable_actors.session._publication import (
     Publication,
+)
+from pidurable_actors.session._seams import (
+    Binding,
+    Reader,
+    StartableTask,
+    TaskSeed,
 )
 from pidurable_actors.session._state import (
     CachedDocument,
@@ -20,10 +29,6 @@ from pidurable_actors.session._state import (
     TaskSlot,
 )
 from pidurable_actors.session._transaction import (
-    Binding,
-    Reader,
-    StartableTask,
-    TaskSeed,
     Tx,
 )
 
@@ -32,6 +37,7 @@ __all__ = [
     "CachedDocument",
     "DocKey",
     "DocumentDefinition",
+    "Drafts",
     "Line",
     "LineState",
     "Pending",

@@ -21,8 +21,9 @@ from pidurable_actors.errors import (
     SessionFailed,
 )
 from pidurable_actors.records import Batch, CommitNumber
+from pidurable_actors.session._seams import Binding, Reader
 from pidurable_actors.session._state import SessionState
-from pidurable_actors.session._transaction import Binding, Reader, Tx
+from pidurable_actors.session._transaction import Tx
 
 __all__ = ["Line", "LineState", "Rule"]
 
@@ -130,5 +131,5 @@ class Line:
             self._cause = cause
 
 
-def _nothing_runs(kind: str, version: int) -> bool:
+def _nothing_runs(_kind: str, _version: int) -> bool:
     return False

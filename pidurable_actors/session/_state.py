@@ -74,9 +74,9 @@ class CachedDocument:
 class TaskSlot:
     """Index row of one live task.
 
-    `head` is what callbacks see, `durable` what everybody else sees; both are None while the task is
-    cold, when storage has the one record. The plain fields repeat `head`, so that the scheduler can
-    look at a cold task.
+    `head` is what callbacks see, `durable` what everybody else sees; both are None while the task
+    is cold, when storage has the one record. The plain fields repeat `head`, so that the scheduler
+    can look at a cold task.
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class SessionState:
         return None if slot is None or slot.ended else slot
 
     def ordinary_below(self, task_id: TaskId) -> int:
-        """How many live tasks `task_id` owns. Owned tasks stay live until what they own has ended."""
+        """How many live tasks `task_id` owns; each stays live until what it owns has ended."""
         return len(self.children.get(task_id, ()))
 
     def is_busy(self, conversation_id: ConversationId) -> bool:

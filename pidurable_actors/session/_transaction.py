@@ -12,7 +12,7 @@ storage has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar, final
+from typing import TypeVar, final
 
 import attrs
 
@@ -31,20 +31,16 @@ from pidurable_actors.records import (
     Completing,
     ConversationId,
     ConversationRecord,
-    DocumentRecord,
     DropMemos,
     EntryDraft,
     EntryId,
     EntryRecord,
     Pending,
     PutConversation,
-    PutDocument,
     PutMemo,
     PutSubmission,
     PutTask,
     Running,
-    ScopeKind,
-    StoredDocument,
     SubmissionId,
     SubmissionRecord,
     TaskId,
@@ -53,57 +49,14 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.records.codec import draft_to_json, encode_record, encode_task
 from pidurable_actors.session._documents import DocumentDefinition
+from pidurable_actors.session._drafts import Drafts
+from pidurable_actors.session._seams import Binding, Reader, StartableTask
 from pidurable_actors.session._state import CachedDocument, DocKey, SessionState
-from pidurable_actors.storage import Storage
 
-__all__ = ["Binding", "Reader", "StartableTask", "TaskSeed", "Tx"]
+__all__ = ["Tx"]
 
 D = TypeVar("D")
 T = TypeVar("T")
-InputT_contra = TypeVar("InputT_contra", contravariant=True)
-
-
-class Reader(Protocol):
-    """Runs a read on the storage, wherever the storage lives."""
-
-    async def read(self, look: Callable[[Storage], T]) -> T:
-        """The result of ``look(storage)``."""
-        ...
-
-
-@attrs.frozen
-class TaskSeed:
-    """What a new task starts with."""
-
-    kind: str
-    version: int
-    input: JSON
-    checkpoint: JsonObject
-
-
-class StartableTask(Protocol[InputT_contra]):
-    """What `Tx.create_task` takes: a `TaskActor` class."""
-
-    def seed(self, task_input: InputT_contra, /) -> TaskSeed:
-        """Validate the input and work out the first checkpoint; pure."""
-        ...
-
-
-@attrs.frozen
-class Binding:
-    """What a transaction belongs to: the defaults of its writes."""
-
-    conversation_id: ConversationId | None = None
-    task_id: TaskId | None = None
-
-
-@attrs.frozen
-class _Draft:
-    definition: DocumentDefinition[object]
-    record: DocumentRecord
-    draft: object
-    before: JSON
-    is_new: bool
 
 
 @final
@@ -140,7 +93,7 @@ class Tx:
         self._tasks: dict[TaskId, TaskRecord] = {}
         self._memos: dict[tuple[TaskId, str], str] = {}
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
-        self._documents: dict[DocKey, _Draft] = {}
+        self._drafts = Drafts(state, reader, now_ms=now_ms)
         self._new_below: dict[TaskId, int] = {}
 
     # --- reads ---
@@ -150,6 +103,10 @@ class Tx:
 
         Raises:
             StorageRequestError: there is none with this id.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
         """
         self._check_open()
         found = self._conversations.get(conversation_id)
@@ -167,6 +124,10 @@ class Tx:
 
         Raises:
             StorageRequestError: there is none with this id.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
         """
         self._check_open()
         found = self.task_in_memory(task_id)
@@ -191,6 +152,10 @@ class Tx:
 
         Raises:
             StorageRequestError: there is none with this id.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
         """
         self._check_open()
         found = self._submissions.get(submission_id)
@@ -206,7 +171,12 @@ class Tx:
     async def submission_by_request(
         self, conversation_id: ConversationId, request_id: str
     ) -> SubmissionRecord | None:
-        """The submission that used `request_id` in this conversation, None when none did."""
+        """The submission that used `request_id` in this conversation, None when none did.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
+        """
         self._check_open()
         for record in self._submissions.values():
             if (record.conversation_id, record.request_id) == (conversation_id, request_id):
@@ -233,6 +203,10 @@ class Tx:
             before: only entries with a smaller id.
             limit: at most so many.
             kind: only entries of this kind.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
         """
         self._check_open()
         bound = 2**63 - 1 if before is None else before
@@ -266,15 +240,20 @@ class Tx:
         Returns:
             An instance of the definition's class. Change it in place; what it holds when the
             callback returns is stored.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
         """
         self._check_open()
-        at = DocKey(definition.kind, definition.scope, self._scope_id(definition, scope_id), key)
-        known = self._documents.get(at)
-        if known is None:
-            known = await self._open_document(definition, at)
-            self._documents[at] = known
-        assert isinstance(known.draft, definition.state), "one kind has one state class"
-        return known.draft
+        defaults = {"session": 0, "conversation": self.conversation_id, "task": self._task_id}
+        belongs = scope_id if scope_id is not None else defaults[definition.scope]
+        if belongs is None:
+            raise MisuseError(
+                f"document {definition.kind!r} belongs to a {definition.scope}; "
+                "name it, or use a commit that is bound to one."
+            )
+        return await self._drafts.open(definition, belongs, key)
 
     # --- writes ---
 
@@ -516,7 +495,7 @@ class Tx:
         changes: list[Change] = []
         changes.extend(PutConversation(c, encode_record(c)) for c in self._conversations.values())
         changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
-        documents = self._freeze_documents(changes)
+        documents = self._drafts.freeze(changes, self._mint)
         changes.extend(PutMemo(task, name, text) for (task, name), text in self._memos.items())
         for task in self._tasks.values():
             if isinstance(task.state, Terminal) and task.memos:
@@ -542,70 +521,6 @@ class Tx:
         self._tasks[record.id] = record
         if record.owner is not None:
             self._new_below[record.owner] = self._new_below.get(record.owner, 0) + 1
-
-    def _freeze_documents(self, changes: list[Change]) -> dict[DocKey, CachedDocument]:
-        documents: dict[DocKey, CachedDocument] = {}
-        for key, held in self._documents.items():
-            value = held.definition.dump(held.draft)
-            if held.is_new or value != held.before:
-                record = held.record
-                if held.is_new:
-                    record = attrs.evolve(record, id=self._mint())
-                elif record.version != held.definition.version:
-                    record = attrs.evolve(record, version=held.definition.version)
-                changes.append(PutDocument(record, encode_record(record), encode_json(value)))
-                documents[key] = CachedDocument(record, value, self._state.number + 1)
-        return documents
-
-    async def _open_document(self, definition: DocumentDefinition[D], key: DocKey) -> _Draft:
-        cached = self._state.documents.get(key)
-        if cached is not None:
-            return self._draft(definition, cached.record, cached.value)
-        stored: StoredDocument | None = None
-        if self._document_may_exist(key):
-            stored = await self._reader.read(
-                lambda s: s.document(key.kind, key.scope, key.scope_id, key.key)
-            )
-        if stored is not None:
-            return self._draft(definition, stored.record, stored.value)
-        record = DocumentRecord(
-            id=0,
-            kind=definition.kind,
-            scope=definition.scope,
-            scope_id=key.scope_id,
-            key=key.key,
-            version=definition.version,
-            history=definition.history,
-            fork=definition.fork,
-            created_at_ms=self.now_ms,
-        )
-        initial = definition.initial()
-        return _Draft(_erase(definition), record, initial, definition.dump(initial), is_new=True)
-
-    def _document_may_exist(self, key: DocKey) -> bool:
-        # A conversation or task made by this very transaction has no stored documents yet.
-        return key.scope == "session" or key.scope_id < self._state.next_id
-
-    def _draft(
-        self, definition: DocumentDefinition[D], record: DocumentRecord, value: JSON
-    ) -> _Draft:
-        return _Draft(
-            _erase(definition), record, definition.load(record, value), value, is_new=False
-        )
-
-    def _scope_id(self, definition: DocumentDefinition[D], scope_id: int | None) -> int:
-        defaults: dict[ScopeKind, int | None] = {
-            "session": 0,
-            "conversation": self.conversation_id,
-            "task": self._task_id,
-        }
-        found = scope_id if scope_id is not None else defaults[definition.scope]
-        if found is None:
-            raise MisuseError(
-                f"document {definition.kind!r} belongs to a {definition.scope}; "
-                "name it, or use a commit that is bound to one."
-            )
-        return found
 
     def _check_owner(self, owner: TaskId, where: ConversationId, *, background: bool) -> None:
         if background:
@@ -646,8 +561,3 @@ def _memo_text(name: str, value: JSON, memos: Mapping[str, JSON]) -> str:
     if memos and len(text) + len(encode_json(memos)) > LIMITS.memos_bytes:
         raise InvalidValue(path, f"the memos of a task hold {LIMITS.memos_bytes:,} bytes in all")
     return text
-
-
-def _erase(definition: DocumentDefinition[D]) -> DocumentDefinition[object]:
-    # The draft beside it is of this definition's class; `doc` checks that before handing it out.
-    return definition  # type: ignore[return-value]

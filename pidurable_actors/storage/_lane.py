@@ -138,7 +138,7 @@ class Lane:
             if call.result is not None:
                 return
             call.parked = trio.lowlevel.current_task()
-        # The watch is only needed by calls that take long; starting it here keeps it off the others.
+        # Only calls that take long need the watch; started here, it costs the others nothing.
         if self._watch is None and self._timeout_s != math.inf:
             self._watch = threading.Thread(
                 target=self._watch_calls, name=f"watch {self._name}", daemon=True

@@ -245,8 +245,8 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         # A result that exists must not be lost to a cancellation that comes before it is stored.
         # Bounded: the line by the limit on callbacks, the storage by its own time limit.
         with trio.CancelScope(shield=True):
-            step = await self.commit(settle)
-        return step
+            return await self.commit(settle)
+        raise AssertionError("nobody cancels the shield")
 
     async def _fail(self, code: ResultCode, message: str, run: ToolRun | None = None) -> Next[None]:
         ending = Failed({"code": code, "message": message})
@@ -315,6 +315,7 @@ async def _append(
     task: TaskRecord,
     content: tuple[TextBlock | ImageBlock, ...],
     data: JSON,
+    *,
     is_error: bool,
 ) -> None:
     message = ToolResultMessage(

@@ -1,0 +1,140 @@
+"""The engine as its invocations see it: commits, durable reads, waits, reports and services."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, final, overload
+
+import trio
+
+from pidurable_actors._clock import Clock
+from pidurable_actors.actors._publisher import Publisher
+from pidurable_actors.actors._storage_actor import StorageActor
+from pidurable_actors.errors import StorageRequestError
+from pidurable_actors.records import TaskId, TaskRecord, Terminal
+from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.session import Binding, Tx
+from pidurable_actors.settings import Settings
+from pidurable_actors.storage import Storage
+
+__all__ = ["Host"]
+
+T = TypeVar("T")
+
+
+@final
+class Host:
+    """What invocations ask of the engine; see `InvocationHost`.
+
+    Args:
+        storage: where commits and reads go.
+        publisher: where waits are.
+        clock: durable time.
+        settings: read live.
+        report: the host's reports.
+        services: what built-in tasks find under a type.
+    """
+
+    def __init__(
+        self,
+        storage: StorageActor,
+        publisher: Publisher,
+        *,
+        clock: Clock,
+        settings: Callable[[], Settings],
+        report: Reporter,
+        services: Mapping[type, object],
+    ) -> None:
+        self._storage = storage
+        self._publisher = publisher
+        self._clock = clock
+        self._settings = settings
+        self._reporter = report
+        self._services = services
+
+    @property
+    def settings(self) -> Settings:
+        """The harness's settings."""
+        return self._settings()
+
+    def now_ms(self) -> int:
+        """Durable time."""
+        return self._clock.now_ms()
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]], binding: Binding) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T], binding: Binding) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any], binding: Binding) -> Any:
+        """Commit through the storage actor.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._storage.commit(change, binding)
+
+    async def read(self, look: Callable[[Storage], T]) -> T:
+        """Look something up in storage.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self._storage.read(look)
+
+    def durable_task(self, task_id: TaskId) -> TaskRecord | None:
+        """The durable record of a live task that is loaded."""
+        slot = self._storage.line.state.tasks.get(task_id)
+        return None if slot is None else slot.durable
+
+    async def get_task(self, task_id: TaskId) -> TaskRecord:
+        """The durable record of any task.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        found = self.durable_task(task_id)
+        if found is None:
+            found = await self._storage.read(lambda storage: storage.task(task_id))
+        else:
+            await trio.lowlevel.checkpoint()
+        if found is None:
+            raise StorageRequestError(f"there is no task {task_id}.")
+        return found
+
+    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
+        """Wait until a task has ended.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+            HarnessClosed, SessionFailed: the harness ended first.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends.
+        """
+        self._storage.refuse_in_callback()
+        while True:
+            record = await self.get_task(task_id)
+            if isinstance(record.state, Terminal):
+                return record
+            self._storage.line.check()
+            await self._publisher.wait_change(("task", task_id))
+
+    def report(self, report: Report) -> None:
+        """Tell the host."""
+        self._reporter(report)
+
+    def service(self, kind: type[T]) -> T:
+        """What the harness provides under a type."""
+        found = self._services.get(kind)
+        if not isinstance(found, kind):
+            raise LookupError(f"the harness provides no {kind.__name__}.")  # noqa: TRY004 - missing
+        return found

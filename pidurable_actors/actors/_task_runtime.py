@@ -1,0 +1,340 @@
+"""What the code of one run may ask of the engine: the `Runtime` that task authors see.
+
+Holds what the run's code has done so far (the step that a commit stored) and whether the run is
+over; after that every call is refused, also from a stray child task. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar, final, overload
+
+import trio
+
+from pidurable_actors._json import JSON
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.context import Context
+from pidurable_actors.errors import (
+    InvocationEnded,
+    MisuseError,
+    StorageRequestError,
+    TaskRefused,
+)
+from pidurable_actors.records import (
+    ConversationId,
+    EntryId,
+    EntryRecord,
+    TaskId,
+    TaskOutcome,
+    TaskRecord,
+    Terminal,
+)
+from pidurable_actors.runtime import (
+    MISSING,
+    STEP_TYPES,
+    Missing,
+    Report,
+    TaskActor,
+    store_step,
+)
+from pidurable_actors.session import Binding, Tx
+from pidurable_actors.settings import Settings
+from pidurable_actors.storage import Storage
+
+__all__ = ["InvocationHost", "TaskRuntime"]
+
+T = TypeVar("T")
+
+
+class InvocationHost(Protocol):
+    """What an invocation needs of the engine."""
+
+    @property
+    def settings(self) -> Settings:
+        """The harness's settings."""
+        ...
+
+    def now_ms(self) -> int:
+        """Durable time."""
+        ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]], binding: Binding) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T], binding: Binding) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any], binding: Binding) -> Any:
+        """Commit through the storage actor."""
+        ...
+
+    async def read(self, look: Callable[[Storage], T]) -> T:
+        """Look something up in storage."""
+        ...
+
+    def durable_task(self, task_id: TaskId) -> TaskRecord | None:
+        """The durable record of a live task that is loaded."""
+        ...
+
+    async def get_task(self, task_id: TaskId) -> TaskRecord:
+        """The durable record of any task."""
+        ...
+
+    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
+        """Wait for a task's end."""
+        ...
+
+    def report(self, report: Report) -> None:
+        """Tell the host."""
+        ...
+
+    def service(self, kind: type[T]) -> T:
+        """What the harness provides under a type."""
+        ...
+
+
+@final
+class TaskRuntime:
+    """The runtime of one run.
+
+    Args:
+        host: the engine.
+        cls: the task class.
+        record: the durable record when the run began.
+        context: the context of the run.
+    """
+
+    def __init__(
+        self,
+        host: InvocationHost,
+        cls: type[TaskActor[Any, Any]],
+        record: TaskRecord,
+        context: Context,
+    ) -> None:
+        self.run_context = context
+        self.over = False
+        self.stored: object = None  # the step that a commit of the present phase stored
+        self._host = host
+        self._cls = cls
+        self._record = record
+
+    @property
+    def binding(self) -> Binding:
+        """What the run's commits belong to."""
+        return Binding(self._record.conversation_id, self._record.id)
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task."""
+        return self._record.id
+
+    @property
+    def conversation_id(self) -> ConversationId:
+        """Its conversation."""
+        return self._record.conversation_id
+
+    @property
+    def record(self) -> TaskRecord:
+        """The newest durable record."""
+        self._check()
+        return self._host.durable_task(self.task_id) or self._record
+
+    @property
+    def context(self) -> Context:
+        """The context of the run."""
+        self._check()
+        return self.run_context
+
+    @property
+    def settings(self) -> Settings:
+        """The harness's settings."""
+        self._check()
+        return self._host.settings
+
+    def now_ms(self) -> int:
+        """Durable time."""
+        self._check()
+        return self._host.now_ms()
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T]) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any]) -> Any:
+        """See `TaskActor.commit`.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        if self.stored is not None:
+            raise MisuseError(
+                "this phase has stored its next step; it must return it and commit nothing more."
+            )
+
+        async def bound(tx: Tx) -> object:
+            self._check()
+            result = change(tx)
+            if inspect.isawaitable(result):
+                result = await result
+            if isinstance(result, STEP_TYPES):
+                record = tx.task_in_memory(self.task_id)
+                assert record is not None, "a running task is loaded"
+                await store_step(tx, self._cls, record, result)
+            return result
+
+        result = await self._host.commit(bound, self.binding)
+        if isinstance(result, STEP_TYPES):
+            self.stored = result
+        return result
+
+    async def memo(self, name: str) -> JSON | Missing:
+        """See `TaskActor.memo`.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        await trio.lowlevel.checkpoint()
+        record = self._host.durable_task(self.task_id)
+        return MISSING if record is None else record.memos.get(name, MISSING)
+
+    async def set_memo(self, name: str, value: JSON) -> JSON:
+        """See `TaskActor.set_memo`.
+
+        Durability: the winner is stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        return await self._host.commit(
+            lambda tx: tx.set_memo(self.task_id, name, value), self.binding
+        )
+
+    async def get_task(self, task_id: TaskId) -> TaskRecord:
+        """See `TaskActor.get_task`.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        return await self._host.get_task(task_id)
+
+    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
+        """See `TaskActor.wait_for_task`.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends.
+        """
+        self._check()
+        above: TaskId | None = self.task_id
+        while above is not None:
+            if above == task_id:
+                raise TaskRefused(
+                    f"task {self.task_id} cannot wait for task {task_id}, "
+                    "which cannot end before it.",
+                    task_id,
+                )
+            above = (await self._host.get_task(above)).owner
+        return await self._host.wait_for_task(task_id)
+
+    async def outcomes(self, task_ids: Sequence[TaskId]) -> list[TaskOutcome]:
+        """See `TaskActor.outcomes`.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        await trio.lowlevel.checkpoint()
+        outcomes: list[TaskOutcome] = []
+        for task_id in task_ids:
+            record = await self._host.get_task(task_id)
+            if not isinstance(record.state, Terminal):
+                raise StorageRequestError(f"task {task_id} has not ended.")
+            outcomes.append(record.state.outcome)
+        return outcomes
+
+    async def entry(self, entry_id: EntryId) -> EntryRecord:
+        """See `TaskActor.entry`.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        found = await self._host.read(lambda storage: storage.entry(entry_id))
+        if found is None:
+            raise StorageRequestError(f"there is no entry {entry_id}.")
+        return found
+
+    async def transcript(self, conversation_id: ConversationId) -> list[EntryRecord]:
+        """The durable entries that a model's view is made from, oldest first.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        entries: list[EntryRecord] = []
+        head = 0
+        before = 2**63 - 1
+        while True:
+            page = await self._host.read(_entry_page(conversation_id, before))
+            entries.extend(page)
+            head = head or next((entry.head for entry in page if entry.head is not None), 0)
+            if len(page) < LIMITS.page or page[-1].id <= head:
+                break
+            before = page[-1].id
+        entries.reverse()
+        return entries
+
+    def report(self, error: BaseException) -> None:
+        """Hand an error to the host."""
+        self._check()
+        self._host.report(
+            Report(
+                kind="handler_failed",
+                error=error,
+                detail=f"{type(error).__name__}: {error}",
+                task_id=self.task_id,
+                conversation_id=self.conversation_id,
+            )
+        )
+
+    async def look(self, change: Callable[[Tx], Awaitable[T]]) -> T:
+        """Read, in turn with commits, without storing anything.
+
+        Durability: stores nothing.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        return await self._host.commit(change, self.binding)
+
+    def tell(self, report: Report) -> None:
+        """Hand a report to the host."""
+        self._check()
+        self._host.report(report)
+
+    def service(self, kind: type[T]) -> T:
+        """What the harness provides under a type."""
+        self._check()
+        return self._host.service(kind)
+
+    def _check(self) -> None:
+        if self.over:
+            raise InvocationEnded(self.task_id)
+
+
+def _entry_page(
+    conversation_id: ConversationId, before: int
+) -> Callable[[Storage], list[EntryRecord]]:
+    return lambda storage: storage.entries(conversation_id, before=before, limit=LIMITS.page)

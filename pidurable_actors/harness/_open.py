@@ -1,0 +1,111 @@
+"""Opening a storage: the one place where the parts are wired.
+
+The engine is the only child of the outer nursery, and runs its actors under a shield of its own.
+What the body raises is kept and raised again when the nurseries are gone, so it reaches the caller
+bare; the host's cancellation ends the body, and the end of the body closes the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from pidurable_actors._clock import Chance, Clock, SystemChance, default_clock
+from pidurable_actors.actors import Engine
+from pidurable_actors.agent import AgentServices, Registry
+from pidurable_actors.harness._builtin import BUILT_IN
+from pidurable_actors.harness._core import Core
+from pidurable_actors.harness._harness import Harness
+from pidurable_actors.models import Models
+from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.settings import Settings
+from pidurable_actors.storage import Storage
+from pidurable_actors.tasks.generation import Generation
+
+__all__ = ["open_harness"]
+
+
+@asynccontextmanager
+async def open_harness(
+    storage: Storage,
+    *,
+    models: Models | None = None,
+    registry: Registry | None = None,
+    settings: Settings | Callable[[], Settings] | None = None,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
+    on_report: Callable[[Report], object] | None = None,
+    read_only: bool = False,
+    inline_storage: bool = False,
+) -> AsyncIterator[Harness]:
+    """Open a storage and run its actors while the block runs.
+
+    What an earlier process left running is given back first; nothing runs until `Harness.resume`
+    or a call that asks for progress. Leaving the block closes: running tasks are cancelled and
+    given back without counting a restart, what was admitted is stored, waits end.
+
+    Args:
+        storage: not yet open, such as ``SqliteStorage("agent.sqlite")``.
+        models: the model providers.
+        registry: the extensions; may change while the harness runs.
+        settings: policy, or a function that returns it and is asked at each decision.
+        clock: durable time; by default the wall clock, or Trio's clock under a `MockClock`.
+        chance: jitter and keys; by default the operating system's.
+        on_report: told of trouble that was dealt with; plain function.
+        read_only: look beside a live owner; change and schedule nothing.
+        inline_storage: run storage calls on the Trio thread, for tests that must be deterministic.
+
+    Raises:
+        StorageInUse: another owner has the storage; at once.
+        StorageError: it cannot be opened; the subclass says why.
+        SessionFailed: on leaving the block, once, when the storage failed meanwhile.
+        HarnessBug: the runtime failed; ``body_error`` holds what the body raised.
+        Exception: what the body raised, bare.
+
+    Durability: after the block everything that was acknowledged is stored.
+
+    Cancellation: ends the body; the close is finished first, then the cancellation goes on.
+    """
+    installed = registry or Registry()
+    policy = settings if callable(settings) else _constant(settings or Settings())
+    services = AgentServices(
+        registry=installed,
+        models=models or Models(),
+        settings=policy,
+        chance=chance or SystemChance(),
+        generation=Generation,
+    )
+    engine = Engine(
+        storage,
+        clock=clock or default_clock(),
+        kinds=lambda kind: BUILT_IN.get(kind) or installed.task(kind),
+        settings=policy,
+        report=Reporter(on_report),
+        services={AgentServices: services},
+        read_only=read_only,
+        inline=inline_storage,
+    )
+    await engine.open()
+    body_error: BaseException | None = None
+    forget = installed.listen(engine.supervisor.kinds_changed)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(engine.run)
+            try:
+                await engine.repair()
+                with engine.body_scope:
+                    yield Harness(Core(engine, services))
+            except BaseException as error:  # noqa: BLE001 - raised again when the actors are gone
+                body_error = error
+            engine.request_close()
+    finally:
+        forget()
+    outcome = engine.outcome(body_error)
+    if outcome is not None:
+        raise outcome
+
+
+def _constant(settings: Settings) -> Callable[[], Settings]:
+    return lambda: settings

@@ -1,0 +1,56 @@
+"""What the session asks of others: a reader of storage, and task classes to create tasks from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import attrs
+
+from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors.records import ConversationId, TaskId
+from pidurable_actors.storage import Storage
+
+__all__ = ["Binding", "Reader", "StartableTask", "TaskSeed"]
+
+T = TypeVar("T")
+InputT_contra = TypeVar("InputT_contra", contravariant=True)
+
+
+class Reader(Protocol):
+    """Runs a read on the storage, wherever the storage lives."""
+
+    async def read(self, look: Callable[[Storage], T]) -> T:
+        """The result of ``look(storage)``.
+
+        Durability: what is returned is stored.
+
+        Cancellation: the look-up is finished; the cancellation arrives later.
+        """
+        ...
+
+
+@attrs.frozen
+class TaskSeed:
+    """What a new task starts with."""
+
+    kind: str
+    version: int
+    input: JSON
+    checkpoint: JsonObject
+
+
+class StartableTask(Protocol[InputT_contra]):
+    """What `Tx.create_task` takes: a `TaskActor` class."""
+
+    def seed(self, task_input: InputT_contra, /) -> TaskSeed:
+        """Validate the input and work out the first checkpoint; pure."""
+        ...
+
+
+@attrs.frozen
+class Binding:
+    """What a transaction belongs to: the defaults of its writes."""
+
+    conversation_id: ConversationId | None = None
+    task_id: TaskId | None = None
