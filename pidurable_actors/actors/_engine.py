@@ -94,6 +94,7 @@ class Engine:
             report=report,
             publish=self.publisher.publish,
             failed=self._storage_failed,
+            broken=self._fatal,
         )
         self.host = Host(
             self.storage,

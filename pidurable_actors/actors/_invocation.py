@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 
 import attrs
@@ -38,10 +39,12 @@ from pidurable_actors.runtime import (
     Next,
     Report,
     TaskActor,
+    WaitFor,
     checkpoint_of,
     end_task,
     input_of,
     store_step,
+    store_wait,
 )
 from pidurable_actors.session import Tx
 
@@ -93,10 +96,11 @@ class Invocation:
 
     def stop(self, reason: StopReason) -> None:
         """End the run: cancel its code and let `run` return."""
+        if reason == "abort" and self._aborting:
+            return
         if self._stop in (None, "abort"):
             self._stop = reason
-        if not (reason == "abort" and self._aborting):
-            self._runtime.run_context.cancel(reason)
+        self._runtime.run_context.cancel(reason)
 
     def stack(self) -> str:
         """Where the run stands, for a report."""
@@ -115,32 +119,46 @@ class Invocation:
         except Exception as error:  # noqa: BLE001 - user code and its data fail only their task
             await self._fault(error)
             return
-        record: TaskRecord | None = self._record
-        while record is not None and isinstance(record.state, Running):
-            if self._stop in ("close", "failed"):
-                await self._release()
-                return
-            if record.abort_requested:
-                await self._abort(actor)
-                return
-            await self._phase(actor, record)
-            record = self._host.durable_task(self._record.id)
-
-    async def _phase(self, actor: AnyActor, record: TaskRecord) -> None:
-        assert isinstance(record.state, Running), "phases run while the task is running"
-        try:
-            checkpoint, method = checkpoint_of(self._cls, record.state.checkpoint)
-        except InvalidValue as invalid:
-            await self._fault(invalid)
+        fault = await self._in_context(lambda: self._phases(actor))
+        record = self._host.durable_task(self._record.id)
+        if record is None or not isinstance(record.state, Running):
             return
-        self._runtime.stored = None
-        step, error = await self._guard(lambda: getattr(actor, method)(checkpoint))
-        if self._stop is not None:
-            self._report_dropped(step, error)
-            return
-        fault = error or await self._take_step(cast("Next[Any]", step))
-        if fault is not None:
+        if self._stop in ("close", "failed"):
+            await self._release()
+        elif record.abort_requested:
+            await self._abort(actor)
+        elif fault is not None:
             await self._fault(fault)
+
+    async def _phases(self, actor: AnyActor) -> BaseException | None:
+        """Run phase after phase; what the task's code did wrong, None when it did nothing wrong."""
+        record = self._host.durable_task(self._record.id)
+        while record is not None and isinstance(record.state, Running):
+            if self._stop is not None or record.abort_requested:
+                return None
+            try:
+                checkpoint, method = checkpoint_of(self._cls, record.state.checkpoint)
+            except InvalidValue as invalid:
+                return invalid
+            fault = await self._call(partial(getattr(actor, method), checkpoint))
+            if fault is not None:
+                return fault
+            record = self._host.durable_task(self._record.id)
+        return None
+
+    async def _call(self, code: Callable[[], Awaitable[object]]) -> BaseException | None:
+        """Run user code and store the step it returns; what went wrong, if anything."""
+        self._runtime.stored = None
+        step: object = None
+        error: Exception | None = None
+        try:
+            step = await _call_user(code)
+        except Exception as raised:  # noqa: BLE001 - user code fails only its own task
+            error = raised
+        if self._stop is not None and not self._aborting:
+            self._report_dropped(step, error)
+            return None
+        return error or await self._take_step(cast("Next[Any]", step))
 
     async def _take_step(self, step: Next[Any]) -> BaseException | None:
         if self._runtime.stored is not None:
@@ -151,72 +169,70 @@ class Invocation:
                 "it must return the very object that its commit callback returned."
             )
         try:
-            await self._store(step)
+            if isinstance(step, WaitFor):
+                await self._host.commit(partial(self._store_wait, step), self._runtime.binding)
+            else:
+                await self._host.commit(partial(self._store, step), self._runtime.binding)
         except (ClosedError, StorageError):
             raise
         except Exception as error:  # noqa: BLE001 - a step that cannot be stored is the task's fault
             return error
         return None
 
-    async def _store(self, step: Next[Any]) -> None:
-        async def change(tx: Tx) -> None:
-            record = tx.task_in_memory(self._record.id)
-            assert record is not None, "a running task is loaded"
-            await store_step(tx, self._cls, record, step)
+    def _store(self, step: Next[Any], tx: Tx) -> None:
+        store_step(tx, self._cls, self._newest(tx), step)
 
-        await self._host.commit(change, self._runtime.binding)
+    async def _store_wait(self, step: WaitFor, tx: Tx) -> None:
+        await store_wait(tx, self._cls, self._newest(tx), step)
+
+    def _newest(self, tx: Tx) -> TaskRecord:
+        record = tx.task_in_memory(self._record.id)
+        assert record is not None, "a running task is loaded"
+        return record
 
     async def _abort(self, actor: AnyActor) -> None:
-        record = self._host.durable_task(self._record.id)
-        if record is None or not await self._nothing_below():
+        nothing_below = await self._host.commit(
+            lambda tx: tx.below(self._record.id) == 0, self._runtime.binding
+        )
+        if not nothing_below:
             await self._release()
             return
         self._aborting = True
-        self._stop = None if self._stop == "abort" else self._stop
         # A fresh context with the same values: the run's own is cancelled.
         self._runtime.run_context = Context(parent=self._base)
-        self._runtime.stored = None
-        outcome, error = await self._guard(actor.abort)
-        if self._stop is not None:
-            await self._release()
+        fault = await self._in_context(lambda: self._call(actor.abort))
+        record = self._host.durable_task(self._record.id)
+        if record is None or not isinstance(record.state, Running):
             return
-        fault = error or await self._take_step(cast("Next[Any]", outcome))
-        if fault is not None:
-            await self._fault(fault)
+        if self._stop in ("close", "failed"):
+            await self._release()
+        else:
+            await self._fault(fault or TaskRefused("the abort handler was cancelled"))
 
-    async def _nothing_below(self) -> bool:
-        return await self._host.commit(
-            lambda tx: tx.below(self._record.id) == 0, self._runtime.binding
-        )
-
-    async def _guard(
-        self, call: Callable[[], Awaitable[object]]
-    ) -> tuple[object, BaseException | None]:
-        """Run user code in the run's context: what it returned, or what it raised."""
-        returned = False
-        result: object = None
+    async def _in_context(
+        self, run: Callable[[], Awaitable[BaseException | None]]
+    ) -> BaseException | None:
+        """Run in the run's context; what the task's code did wrong, if anything."""
+        context = self._runtime.run_context
+        ended = False
+        fault: BaseException | None = None
         try:
-            with self._runtime.run_context.scope():
-                result = await _call_user(call)
-                returned = True
-        except (KeyboardInterrupt, SystemExit):
-            raise
+            with context.scope():
+                fault = await run()
+                ended = True
         except trio.Cancelled as cancelled:
             # Nobody cancelled this run, so the scope it belongs to is the task's own, misused.
-            return None, cancelled
+            return cancelled
         except BaseExceptionGroup as group:
             fatal, rest = group.split((KeyboardInterrupt, SystemExit))
             if fatal is not None:
                 raise
-            return None, rest
-        except Exception as error:  # noqa: BLE001 - user code fails only its own task
-            return None, error
-        if not returned and self._stop is None:
-            reason = self._runtime.run_context.reason or "cancelled"
-            return None, TaskRefused(
-                f"the context of task {self._record.id} was cancelled: {reason}"
+            return rest
+        if not ended and self._stop is None:
+            return TaskRefused(
+                f"the context of task {self._record.id} was cancelled: {context.reason}"
             )
-        return result, None
+        return fault
 
     async def _release(self) -> None:
         """Give the task back, without counting a restart."""

@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast, final, overload
 
 import trio
-from outcome import Error, Outcome, Value
 
 from pidurable_actors._clock import monotonic
 from pidurable_actors._limits import LIMITS
@@ -69,13 +68,15 @@ _IN_CALLBACK: Final[ContextKey[_Callback]] = ContextKey("commit callback")
 class _Queued:
     """An admitted commit and the task that waits for its outcome."""
 
-    __slots__ = ("batch", "outcome", "task", "values")
+    __slots__ = ("batch", "done", "error", "parked", "task", "values")
 
     def __init__(self, batch: Batch, values: Mapping[object, object]) -> None:
         self.batch = batch
         self.values = values
         self.task = trio.lowlevel.current_task()
-        self.outcome: Outcome[None] | None = None
+        self.parked = False
+        self.done = False
+        self.error: BaseException | None = None
 
 
 @final
@@ -88,6 +89,7 @@ class StorageActor:
         report: the host's reports.
         publish: called with each commit once storage has it, in order; must not raise.
         failed: called once, with the error that ended the storage.
+        broken: called with what went wrong in settling or publishing: a bug.
     """
 
     def __init__(
@@ -98,7 +100,9 @@ class StorageActor:
         report: Reporter,
         publish: Callable[[Publication], None],
         failed: Callable[[BaseException], None],
+        broken: Callable[[BaseException], None],
     ) -> None:
+        self._broken = broken
         self._storage = storage
         self._lane = lane
         self._report = report
@@ -184,6 +188,8 @@ class StorageActor:
             self._lock.release()
         if batch is None:
             await trio.lowlevel.cancel_shielded_checkpoint()
+        elif self._parked is not None and not self._writing and _nobody_else_runs():
+            await self._write_alone(batch)
         else:
             await self._stored(batch)
         return result
@@ -224,8 +230,8 @@ class StorageActor:
         Cancellation: not cancelled; the engine stops it.
         """
         while True:
-            if not self._queue:
-                if self._stopping:
+            if not self._queue or self._writing:
+                if self._stopping and not self._writing:
                     return
                 self._parked = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._unpark)
@@ -245,7 +251,7 @@ class StorageActor:
         """Refuse everything, because this actor has a bug and writes no more."""
         self.line.fail(error)
         group, self._writing = self._writing, []
-        self._refuse([queued for queued in group if queued.outcome is None])
+        self._refuse([queued for queued in group if not queued.done])
         self._refuse(list(self._queue))
         self._queue.clear()
         self._tell_progress()
@@ -308,11 +314,23 @@ class StorageActor:
 
     async def _stored(self, batch: Batch) -> None:
         queued = _Queued(batch, current_context().values)
+        queued.parked = True
         self._queue.append(queued)
         self._wake()
         await trio.lowlevel.wait_task_rescheduled(_not_abortable)
-        assert queued.outcome is not None, "rescheduled by _settle"
-        queued.outcome.unwrap()
+        assert queued.done, "rescheduled by _settle"
+        if queued.error is not None:
+            raise queued.error
+
+    async def _write_alone(self, batch: Batch) -> None:
+        """Write in the caller's task, when there is no other commit that could join it.
+
+        Profile: the two task switches through the actor are half of what a lone commit costs.
+        """
+        queued = _Queued(batch, current_context().values)
+        await self._write([queued])
+        if queued.error is not None:
+            raise queued.error
 
     def _take(self) -> list[_Queued]:
         queue = self._queue
@@ -330,17 +348,24 @@ class StorageActor:
                 partial(self._storage.apply, batches), brief=len(group) <= _BRIEF_COMMITS
             )
         except Exception as error:  # noqa: BLE001 - whatever a backend raises ends the session
+            self._writing = []
             for queued in group:
-                _settle(queued, Error(error))
+                _settle(queued, error)
             self.fail(error)
             return
-        done: Outcome[None] = Value(None)
-        for queued in group:
-            self.line.settle(queued.batch)
-            self._publish(Publication(queued.batch, queued.values))
-            _settle(queued, done)
+        try:
+            for queued in group:
+                self.line.settle(queued.batch)
+                self._publish(Publication(queued.batch, queued.values))
+                _settle(queued)
+        except BaseException as error:  # noqa: BLE001 - a bug of the engine, in a caller's task
+            self.abandon(error)
+            self._broken(error)
+            return
         self._writing = []
         self._tell_progress()
+        if self._queue or self._stopping:
+            self._wake()
 
     def _tell_progress(self) -> None:
         self._progress.set()
@@ -348,7 +373,7 @@ class StorageActor:
 
     def _refuse(self, group: list[_Queued]) -> None:
         for queued in group:
-            _settle(queued, Error(self.line.refusal()))
+            _settle(queued, self.line.refusal())
 
     def _wake(self) -> None:
         if self._parked is not None:
@@ -370,9 +395,15 @@ async def _await_user(result: Awaitable[T]) -> T:
     return await result
 
 
-def _settle(queued: _Queued, outcome: Outcome[None]) -> None:
-    queued.outcome = outcome
-    trio.lowlevel.reschedule(queued.task)
+def _settle(queued: _Queued, error: BaseException | None = None) -> None:
+    queued.done = True
+    queued.error = error
+    if queued.parked:
+        trio.lowlevel.reschedule(queued.task)
+
+
+def _nobody_else_runs() -> bool:
+    return trio.lowlevel.current_statistics().tasks_runnable == 0
 
 
 def _not_abortable(_: object) -> trio.lowlevel.Abort:

@@ -36,7 +36,9 @@ from pidurable_actors.runtime import (
     Missing,
     Report,
     TaskActor,
+    WaitFor,
     store_step,
+    store_wait,
 )
 from pidurable_actors.session import Binding, Tx
 from pidurable_actors.settings import Settings
@@ -184,7 +186,10 @@ class TaskRuntime:
             if isinstance(result, STEP_TYPES):
                 record = tx.task_in_memory(self.task_id)
                 assert record is not None, "a running task is loaded"
-                await store_step(tx, self._cls, record, result)
+                if isinstance(result, WaitFor):
+                    await store_wait(tx, self._cls, record, result)
+                else:
+                    store_step(tx, self._cls, record, result)
             return result
 
         result = await self._host.commit(bound, self.binding)

@@ -188,6 +188,28 @@ class TaskRecord:
     memos: Mapping[str, JSON] = attrs.field(factory=dict)
     extra: Mapping[str, JSON] = attrs.field(factory=dict)
 
+    def stepped(self, state: TaskState) -> TaskRecord:
+        """The record after progress: in `state`, with no restarts counted."""
+        # By hand, because attrs.evolve looks at every field and this is made on every step.
+        return TaskRecord(
+            id=self.id,
+            conversation_id=self.conversation_id,
+            kind=self.kind,
+            version=self.version,
+            input=self.input,
+            state=state,
+            owner=self.owner,
+            background=self.background,
+            abort_requested=self.abort_requested,
+            abort_reason=self.abort_reason,
+            started_at_ms=self.started_at_ms,
+            ended_at_ms=self.ended_at_ms,
+            retry_of=self.retry_of,
+            retried_as=self.retried_as,
+            memos=self.memos,
+            extra=self.extra,
+        )
+
 
 def is_live(record: TaskRecord) -> bool:
     """Whether the task has not reached its end, held outcome or not."""

@@ -11,6 +11,7 @@ from pidurable_actors.runtime._durable import (
     checkpoint_in,
     end_task,
     store_step,
+    store_wait,
 )
 from pidurable_actors.runtime._entry_kinds import (
     AssistantEntry,
@@ -87,5 +88,6 @@ __all__ = [
     "input_of",
     "phase",
     "store_step",
+    "store_wait",
     "to_json",
 ]

@@ -40,7 +40,7 @@ from pidurable_actors.runtime._task_actor import TaskActor
 from pidurable_actors.runtime._values import to_json
 from pidurable_actors.session import Tx
 
-__all__ = ["STEP_TYPES", "NoProgress", "checkpoint_in", "end_task", "store_step"]
+__all__ = ["STEP_TYPES", "NoProgress", "checkpoint_in", "end_task", "store_step", "store_wait"]
 
 STEP_TYPES = (Continue, SleepUntil, WaitFor, Completed, Failed, Aborted)
 
@@ -55,18 +55,42 @@ class NoProgress(MisuseError):
         )
 
 
-async def store_step(
-    tx: Tx, cls: type[TaskActor[Any, Any]], record: TaskRecord, step: Next[Any]
+async def store_wait(
+    tx: Tx, cls: type[TaskActor[Any, Any]], record: TaskRecord, step: WaitFor
 ) -> TaskRecord:
-    """Write what a phase returned as the task's new state.
+    """Write a wait as the task's new state; reads the tasks waited for.
+
+    Raises:
+        NoProgress: all have ended and the checkpoint is the same again.
+        TaskRefused: a wait that cannot end, or ``fail_fast`` on a task that is no own child.
+        StorageRequestError: one of the tasks does not exist.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
+    """
+    checkpoint = cls.store_checkpoint(step.checkpoint)
+    ids = tuple(dict.fromkeys(TaskId(task_id) for task_id in step.tasks))
+    live = False
+    for task_id in ids:
+        awaited = await tx.task(task_id)
+        await _check_wait(tx, record, awaited, step)
+        live = live or not isinstance(awaited.state, Terminal)
+    if not live:
+        if checkpoint == checkpoint_in(record):
+            raise NoProgress
+        return _live(tx, record, Running(checkpoint=checkpoint))
+    return _live(tx, record, Waiting(checkpoint=checkpoint, on=ids, policy=step.policy))
+
+
+def store_step(
+    tx: Tx, cls: type[TaskActor[Any, Any]], record: TaskRecord, step: Next[Any]
+) -> TaskRecord:
+    """Write what a phase returned, other than a wait, as the task's new state.
 
     Raises:
         NoProgress: the same checkpoint again.
-        MisuseError, InvalidValue, TaskRefused: the step is not one this task may take.
+        MisuseError, InvalidValue: the step is not one this task may take.
     """
     match step:
         case Continue():
@@ -77,8 +101,6 @@ async def store_step(
         case SleepUntil():
             checkpoint = cls.store_checkpoint(step.checkpoint)
             return _live(tx, record, Sleeping(checkpoint=checkpoint, until_ms=int(step.when_ms)))
-        case WaitFor():
-            return await _wait(tx, cls, record, step)
         case Completed():
             return end_task(tx, record, CompletedOutcome(result=to_json(step.result, "result")))
         case Failed():
@@ -117,26 +139,9 @@ def checkpoint_in(record: TaskRecord) -> JsonObject | None:
 
 
 def _live(tx: Tx, record: TaskRecord, state: LiveState) -> TaskRecord:
-    stepped = attrs.evolve(record, state=state, restarts=0)
+    stepped = record.stepped(state)
     tx.put_task(stepped)
     return stepped
-
-
-async def _wait(
-    tx: Tx, cls: type[TaskActor[Any, Any]], record: TaskRecord, step: WaitFor
-) -> TaskRecord:
-    checkpoint = cls.store_checkpoint(step.checkpoint)
-    ids = tuple(dict.fromkeys(TaskId(task_id) for task_id in step.tasks))
-    live = False
-    for task_id in ids:
-        awaited = await tx.task(task_id)
-        await _check_wait(tx, record, awaited, step)
-        live = live or not isinstance(awaited.state, Terminal)
-    if not live:
-        if checkpoint == checkpoint_in(record):
-            raise NoProgress
-        return _live(tx, record, Running(checkpoint=checkpoint))
-    return _live(tx, record, Waiting(checkpoint=checkpoint, on=ids, policy=step.policy))
 
 
 async def _check_wait(tx: Tx, record: TaskRecord, awaited: TaskRecord, step: WaitFor) -> None:

@@ -235,7 +235,12 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
         async def settle(tx: Tx) -> Next[None]:
             await _append(
-                tx, self.input, self.runtime.record, result.content, data, result.is_error
+                tx,
+                self.input,
+                self.runtime.record,
+                result.content,
+                data,
+                is_error=result.is_error,
             )
             if result.usage is not None:
                 usage = await tx.doc(USAGE, self.conversation_id)
