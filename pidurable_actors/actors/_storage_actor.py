@@ -34,9 +34,9 @@ from pidurable_actors.errors import (
     CommitReentered,
     StorageError,
 )
-from pidurable_actors.records import Batch
+from pidurable_actors.records import Batch, ConversationId
 from pidurable_actors.runtime import Report, Reporter
-from pidurable_actors.session import Binding, Line, Publication, Tx
+from pidurable_actors.session import Binding, Line, Publication, Tx, whole_conversation
 from pidurable_actors.storage import Lane, Storage
 
 __all__ = ["StorageActor"]
@@ -194,6 +194,25 @@ class StorageActor:
             await self._stored(batch)
         return result
 
+    async def warm(self, conversation_id: ConversationId) -> None:
+        """Load a conversation before the line is taken, so that its callback need not read.
+
+        Raises:
+            StorageError: storage failed; the harness ends.
+
+        Durability: stores nothing.
+
+        Cancellation: nothing happened.
+        """
+        conversations = self.line.state.conversations
+        if conversations.get(conversation_id) is not None:
+            return
+        forgotten = conversations.forgotten
+        record, documents = await self.read(whole_conversation(conversation_id))
+        # If any was forgotten meanwhile, it may have been this one, after a change.
+        if record is not None and conversations.forgotten == forgotten:
+            conversations.remember(record, documents)
+
     async def wait_durable(self, number: int) -> None:
         """Wait until commit `number` is stored.
 
@@ -276,6 +295,8 @@ class StorageActor:
             result = _call_user(change, tx)
             if inspect.isawaitable(result):
                 result = await self._await_callback(cast("Awaitable[T]", result))
+            if tx.has_names:
+                await tx.settle_names()
             batch = self.line.admit(tx)
         finally:
             tx.close()

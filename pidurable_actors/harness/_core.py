@@ -43,6 +43,8 @@ class Core:
         """
         self.engine.storage.refuse_in_callback()
         self.engine.check_open()
+        if binding.conversation_id is not None:
+            await self.engine.storage.warm(binding.conversation_id)
         return await self.engine.storage.commit(change, binding)
 
     async def read(self, look: Callable[[Storage], T]) -> T:

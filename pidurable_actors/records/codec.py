@@ -19,17 +19,18 @@ import attrs
 from cattrs import BaseValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
-from pidurable_actors._json import JSON, decode_json, encode_json
+from pidurable_actors._json import JSON, check_json, decode_json, encode_json
 from pidurable_actors.errors import StorageCorrupt
 from pidurable_actors.records._conversations import ConversationRecord
 from pidurable_actors.records._documents import DocumentRecord
 from pidurable_actors.records._entries import EntryDraft, EntryRecord
-from pidurable_actors.records._messages import Message
+from pidurable_actors.records._messages import ImageBlock, Message, ToolCallBlock
 from pidurable_actors.records._submissions import SubmissionRecord
 from pidurable_actors.records._tasks import TaskRecord
 
 __all__ = [
     "FORMAT_VERSION",
+    "check_draft",
     "decode_conversation",
     "decode_document",
     "decode_entry",
@@ -84,6 +85,31 @@ def encode_record(record: Plain) -> str:
     if record.extra:
         fields.update(record.extra)
     return encode_json(fields)
+
+
+def check_draft(draft: EntryDraft) -> None:
+    """Refuse an entry draft that is not strict JSON.
+
+    Raises:
+        InvalidValue: the path names the part.
+    """
+    path = f"entry[{draft.kind}]"
+    check_json(draft.data, f"{path}.data")
+    for edit in draft.edits:
+        _check_messages(edit.model or (), f"{path}.edits")
+    _check_messages(draft.model or (), f"{path}.model")
+
+
+def _check_messages(messages: tuple[Message, ...], path: str) -> None:
+    # Only texts and call arguments can be wrong: the rest of a message is made of fixed words.
+    for at, message in enumerate(messages):
+        for block in message.content:
+            if isinstance(block, ToolCallBlock):
+                check_json([block.id, block.name, block.arguments], f"{path}[{at}]")
+            elif isinstance(block, ImageBlock):
+                check_json(block.data, f"{path}[{at}].data")
+            else:
+                check_json(block.text, f"{path}[{at}].text")
 
 
 def draft_to_json(draft: EntryDraft) -> JSON:

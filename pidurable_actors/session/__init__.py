@@ -1,5 +1,11 @@
 """The session: what a commit is, without Trio. Transactions, admission, and what is in memory."""
 
+from pidurable_actors.session._conversations import (
+    CachedDocument,
+    ConversationMemory,
+    Conversations,
+    DocKey,
+)
 from pidurable_actors.session._documents import (
     DocumentDefinition,
     define_doc,
@@ -20,11 +26,9 @@ from pidurable_actors.session._seams import (
     Reader,
     StartableTask,
     TaskSeed,
+    whole_conversation,
 )
 from pidurable_actors.session._state import (
-    CachedDocument,
-    DocKey,
-    Pending,
     SessionState,
     TaskSlot,
 )
@@ -35,12 +39,13 @@ from pidurable_actors.session._transaction import (
 __all__ = [
     "Binding",
     "CachedDocument",
+    "ConversationMemory",
+    "Conversations",
     "DocKey",
     "DocumentDefinition",
     "Drafts",
     "Line",
     "LineState",
-    "Pending",
     "Publication",
     "Reader",
     "Rule",
@@ -50,4 +55,5 @@ __all__ = [
     "TaskSlot",
     "Tx",
     "define_doc",
+    "whole_conversation",
 ]

@@ -64,15 +64,17 @@ class DocumentDefinition(Generic[D]):
                 f"document {self.kind!r} {record.id} does not fit {self.state.__name__}"
             ) from error
 
-    def dump(self, draft: D) -> JSON:
-        """The strict JSON value of a draft.
+    def unstructure(self, draft: D) -> JSON:
+        """The value of a draft, not yet checked."""
+        return cast(JSON, _converter.unstructure(draft))
+
+    def check(self, value: JSON) -> None:
+        """Refuse a value that is not strict JSON.
 
         Raises:
-            InvalidValue: a part of it is not strict JSON; the path names it.
+            InvalidValue: the path names the part.
         """
-        value = cast(JSON, _converter.unstructure(draft))
         check_json(value, f'docs["{self.kind}"]')
-        return value
 
 
 def define_doc(

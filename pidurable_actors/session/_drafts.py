@@ -1,7 +1,7 @@
 """The drafts of one transaction: documents opened for change, and what became of them.
 
-A draft is built from the newest admitted value, or from storage when nothing is in memory. What it
-holds when the callback returns is compared with what it began with; equal is not written.
+A draft is built from the newest admitted value; the transaction has loaded its conversation. What
+it holds when the callback returns is compared with what it began with; equal is not written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TypeVar, final
 import attrs
 
 from pidurable_actors._json import JSON, encode_json
-from pidurable_actors.records import Change, DocumentRecord, PutDocument, StoredDocument
+from pidurable_actors.records import Change, DocumentRecord, PutDocument
 from pidurable_actors.records.codec import encode_record
+from pidurable_actors.session._conversations import CachedDocument, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._seams import Reader
-from pidurable_actors.session._state import CachedDocument, DocKey, SessionState
+from pidurable_actors.session._state import SessionState
 
 __all__ = ["Drafts"]
 
@@ -72,9 +73,10 @@ class Drafts:
         """
         values: dict[DocKey, CachedDocument] = {}
         for key, opened in self._opened.items():
-            value = opened.definition.dump(opened.draft)
+            value = opened.definition.unstructure(opened.draft)
             if not opened.is_new and value == opened.before:
                 continue
+            opened.definition.check(value)
             record = opened.record
             if opened.is_new:
                 record = attrs.evolve(record, id=mint())
@@ -85,17 +87,16 @@ class Drafts:
         return values
 
     async def _load(self, definition: DocumentDefinition[D], key: DocKey) -> _Draft:
-        cached = self._state.documents.get(key)
+        cached = self._state.conversations.document(key)
         if cached is not None:
             return _existing(definition, cached.record, cached.value)
-        stored: StoredDocument | None = None
-        # What belongs to a conversation or task of this very transaction is not stored yet.
-        if key.scope == "session" or key.scope_id < self._state.next_id:
+        # A loaded conversation has all its documents in memory: what is not there does not exist.
+        if key.scope != "conversation":
             stored = await self._reader.read(
                 lambda s: s.document(key.kind, key.scope, key.scope_id, key.key)
             )
-        if stored is not None:
-            return _existing(definition, stored.record, stored.value)
+            if stored is not None:
+                return _existing(definition, stored.record, stored.value)
         record = DocumentRecord(
             id=0,
             kind=definition.kind,
@@ -108,7 +109,8 @@ class Drafts:
             created_at_ms=self._now_ms,
         )
         initial = definition.initial()
-        return _Draft(_erase(definition), record, initial, definition.dump(initial), is_new=True)
+        value = definition.unstructure(initial)
+        return _Draft(_erase(definition), record, initial, value, is_new=True)
 
 
 def _existing(definition: DocumentDefinition[D], record: DocumentRecord, value: JSON) -> _Draft:

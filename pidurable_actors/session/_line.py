@@ -109,10 +109,7 @@ class Line:
             next_id=tx.next_id,
             changes=changes,
         )
-        self.state.admit(batch)
-        for key, document in documents.items():
-            self.state.admit_document(key, document)
-        self.state.next_id = tx.next_id
+        self.state.admit(batch, documents)
         return batch
 
     def settle(self, batch: Batch) -> None:

@@ -8,10 +8,15 @@ from typing import Protocol, TypeVar
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject
-from pidurable_actors.records import ConversationId, TaskId
+from pidurable_actors.records import (
+    ConversationId,
+    ConversationRecord,
+    StoredDocument,
+    TaskId,
+)
 from pidurable_actors.storage import Storage
 
-__all__ = ["Binding", "Reader", "StartableTask", "TaskSeed"]
+__all__ = ["Binding", "Reader", "StartableTask", "TaskSeed", "whole_conversation"]
 
 T = TypeVar("T")
 InputT_contra = TypeVar("InputT_contra", contravariant=True)
@@ -54,3 +59,15 @@ class Binding:
 
     conversation_id: ConversationId | None = None
     task_id: TaskId | None = None
+
+
+def whole_conversation(
+    conversation_id: ConversationId,
+) -> Callable[[Storage], tuple[ConversationRecord | None, list[StoredDocument]]]:
+    """A look that reads a conversation's record and documents at once."""
+
+    def look(storage: Storage) -> tuple[ConversationRecord | None, list[StoredDocument]]:
+        record = storage.conversation(conversation_id)
+        return record, [] if record is None else storage.documents("conversation", conversation_id)
+
+    return look

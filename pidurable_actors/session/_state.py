@@ -4,70 +4,41 @@ Owns, in memory, the newest state that callbacks see (the *head*) and, per live 
 state that everybody else sees. It changes only in two places: `admit` when a batch enters the
 queue, `settle` when the storage has it. It never reads storage and never decides anything.
 
-Cold things cost nothing: ended tasks, settled submissions and entries leave with `settle`;
-documents stay only while their conversation has live work; a task that sleeps long keeps its index
-row (a `TaskSlot`) without its record.
+Cold things cost nothing: ended tasks leave with `settle`, and a task that sleeps long keeps its
+index row (a `TaskSlot`) without its record. Conversations have a module of their own.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar, final
 
-import attrs
-
-from pidurable_actors._json import JSON
 from pidurable_actors.records import (
     AppendEntry,
     Batch,
     CommitNumber,
     ConversationId,
-    ConversationRecord,
-    DocumentRecord,
-    EntryRecord,
     PutConversation,
     PutDocument,
     PutSubmission,
     PutTask,
-    ScopeKind,
     Sleeping,
-    SubmissionId,
-    SubmissionRecord,
     TaskId,
     TaskRecord,
     TaskStatus,
     Terminal,
     Waiting,
 )
+from pidurable_actors.session._conversations import CachedDocument, Conversations, DocKey
 from pidurable_actors.storage import Head, LiveTask
 
-__all__ = ["CachedDocument", "DocKey", "Pending", "SessionState", "TaskSlot"]
+__all__ = ["SessionState", "TaskSlot"]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _COLD_AFTER_MS = 5_000
 """A task that sleeps longer than this is dropped to its index row."""
-
-
-@attrs.frozen
-class DocKey:
-    """Identity of a document."""
-
-    kind: str
-    scope: ScopeKind
-    scope_id: int
-    key: str
-
-
-@attrs.frozen
-class CachedDocument:
-    """The newest value of a document and the commit that made it."""
-
-    record: DocumentRecord
-    value: JSON
-    number: int
 
 
 @final
@@ -121,14 +92,6 @@ class TaskSlot:
         return self.status == "terminal"
 
 
-@attrs.define
-class Pending:
-    """A record that is admitted and not yet durable."""
-
-    record: ConversationRecord | SubmissionRecord
-    number: int
-
-
 @final
 class SessionState:
     """The head and the durable index of one open storage."""
@@ -142,12 +105,7 @@ class SessionState:
         self.conversation_tasks: dict[ConversationId, set[TaskId]] = {}  # all live tasks of it
         self.waiters: dict[TaskId, set[TaskId]] = {}  # awaited task -> tasks that wait for it
         self.remaining: dict[TaskId, int] = {}  # waiting task -> awaited tasks still live
-        self.conversations: dict[ConversationId, Pending] = {}
-        self.submissions: dict[SubmissionId, Pending] = {}
-        self.requests: dict[tuple[ConversationId, str], SubmissionId] = {}
-        self.entries: dict[ConversationId, deque[EntryRecord]] = {}
-        self.documents: dict[DocKey, CachedDocument] = {}
-        self.documents_of: dict[ConversationId, set[DocKey]] = {}
+        self.conversations = Conversations()
 
     def load(self, rows: Iterable[LiveTask]) -> None:
         """Take index rows read from storage, before anything is admitted."""
@@ -178,59 +136,40 @@ class SessionState:
 
     # --- the two places of change ---
 
-    def admit(self, batch: Batch) -> None:
+    def admit(self, batch: Batch, documents: Mapping[DocKey, CachedDocument]) -> None:
         """Make the changes of an admitted batch visible to later callbacks."""
         assert batch.number == self.number + 1, "batches are admitted in order"
         self.number = batch.number
+        self.next_id = batch.next_id
         for change in batch.changes:
-            match change:
-                case PutTask():
-                    self._admit_task(change.record)
-                case AppendEntry():
-                    entry = change.record
-                    self.entries.setdefault(entry.conversation_id, deque()).append(entry)
-                case PutSubmission():
-                    submission = change.record
-                    self.submissions[submission.id] = Pending(submission, batch.number)
-                    if submission.request_id is not None:
-                        key = (submission.conversation_id, submission.request_id)
-                        self.requests[key] = submission.id
-                case PutConversation():
-                    self.conversations[change.record.id] = Pending(change.record, batch.number)
-                case _:
-                    # Memos are in the record of their task; documents come with their value below.
-                    pass
-
-    def admit_document(self, key: DocKey, document: CachedDocument) -> None:
-        """Make a document's new value visible to later callbacks."""
-        self.documents[key] = document
-        if key.scope == "conversation":
-            self.documents_of.setdefault(ConversationId(key.scope_id), set()).add(key)
+            if isinstance(change, PutTask):
+                self._admit_task(change.record)
+        self.conversations.admit(batch)
+        for key, document in documents.items():
+            self.conversations.admit_document(key, document)
 
     def settle(self, batch: Batch, now_ms: int) -> None:
         """Drop what storage now has and nobody needs in memory."""
         assert batch.number == self.durable_number + 1, "batches are settled in order"
         self.durable_number = batch.number
-        touched: set[ConversationId] = set()
+        self.conversations.settle(batch)
         for change in batch.changes:
             match change:
                 case PutTask():
                     self._settle_task(change.record, now_ms)
-                    touched.add(change.record.conversation_id)
-                case AppendEntry():
-                    self._settle_entry(change.record)
-                case PutSubmission():
-                    self._settle_submission(change.record, batch.number)
+                    self._rest(change.record.conversation_id)
+                case PutDocument() if change.record.scope == "conversation":
+                    self._rest(ConversationId(change.record.scope_id))
                 case PutConversation():
-                    pending = self.conversations.get(change.record.id)
-                    if pending is not None and pending.number <= batch.number:
-                        del self.conversations[change.record.id]
-                case PutDocument():
-                    self._settle_document(change.record, batch.number, touched)
+                    self._rest(change.record.id)
+                case PutSubmission() | AppendEntry():
+                    self._rest(change.record.conversation_id)
                 case _:
                     pass
-        for conversation_id in touched:
-            self._forget_documents(conversation_id)
+
+    def _rest(self, conversation_id: ConversationId) -> None:
+        if conversation_id not in self.conversation_tasks:
+            self.conversations.rest(conversation_id, self.durable_number)
 
     # --- tasks ---
 
@@ -267,6 +206,7 @@ class SessionState:
     def _insert(self, slot: TaskSlot) -> None:
         self.tasks[slot.id] = slot
         self.conversation_tasks.setdefault(slot.conversation_id, set()).add(slot.id)
+        self.conversations.wake(slot.conversation_id)
         if slot.owner is not None:
             self.children.setdefault(slot.owner, set()).add(slot.id)
 
@@ -287,43 +227,6 @@ class SessionState:
         del self.remaining[task_id]
         for awaited in state.on:
             _discard(self.waiters, awaited, task_id)
-
-    # --- the rest ---
-
-    def _settle_entry(self, entry: EntryRecord) -> None:
-        pending = self.entries[entry.conversation_id]
-        assert pending[0].id == entry.id, "entries of a conversation settle in order"
-        if len(pending) == 1:
-            del self.entries[entry.conversation_id]
-        else:
-            pending.popleft()
-
-    def _settle_submission(self, submission: SubmissionRecord, number: int) -> None:
-        pending = self.submissions.get(submission.id)
-        if pending is not None and pending.number <= number:
-            del self.submissions[submission.id]
-            if submission.request_id is not None:
-                self.requests.pop((submission.conversation_id, submission.request_id), None)
-
-    def _settle_document(
-        self, record: DocumentRecord, number: int, touched: set[ConversationId]
-    ) -> None:
-        if record.scope == "conversation":
-            touched.add(ConversationId(record.scope_id))
-            return
-        key = DocKey(record.kind, record.scope, record.scope_id, record.key)
-        cached = self.documents.get(key)
-        if cached is not None and cached.number <= number:
-            del self.documents[key]
-
-    def _forget_documents(self, conversation_id: ConversationId) -> None:
-        if conversation_id in self.conversation_tasks:
-            return
-        keys = self.documents_of.get(conversation_id)
-        for key in tuple(keys or ()):
-            if self.documents[key].number <= self.durable_number:
-                del self.documents[key]
-                _discard(self.documents_of, conversation_id, key)
 
 
 def _row(record: TaskRecord) -> LiveTask:

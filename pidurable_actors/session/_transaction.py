@@ -47,11 +47,17 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
 )
-from pidurable_actors.records.codec import draft_to_json, encode_record, encode_task
+from pidurable_actors.records.codec import check_draft, encode_record, encode_task
+from pidurable_actors.session._conversations import CachedDocument, ConversationMemory, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._drafts import Drafts
-from pidurable_actors.session._seams import Binding, Reader, StartableTask
-from pidurable_actors.session._state import CachedDocument, DocKey, SessionState
+from pidurable_actors.session._seams import (
+    Binding,
+    Reader,
+    StartableTask,
+    whole_conversation,
+)
+from pidurable_actors.session._state import SessionState
 
 __all__ = ["Tx"]
 
@@ -95,6 +101,7 @@ class Tx:
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
         self._drafts = Drafts(state, reader, now_ms=now_ms)
         self._new_below: dict[TaskId, int] = {}
+        self._named: set[ConversationId] = set()  # written to, and not known to exist yet
 
     # --- reads ---
 
@@ -109,15 +116,10 @@ class Tx:
         Cancellation: the commit rolls back.
         """
         self._check_open()
-        found = self._conversations.get(conversation_id)
-        if found is None:
-            pending = self._state.conversations.get(conversation_id)
-            if pending is not None and isinstance(pending.record, ConversationRecord):
-                return pending.record
-            found = await self._reader.read(lambda s: s.conversation(conversation_id))
-        if found is None:
-            raise StorageRequestError(f"there is no conversation {conversation_id}.")
-        return found
+        created = self._conversations.get(conversation_id)
+        if created is not None:
+            return created
+        return (await self._load(conversation_id)).record
 
     async def task(self, task_id: TaskId) -> TaskRecord:
         """One task with its memos.
@@ -160,9 +162,8 @@ class Tx:
         self._check_open()
         found = self._submissions.get(submission_id)
         if found is None:
-            pending = self._state.submissions.get(submission_id)
-            if pending is not None and isinstance(pending.record, SubmissionRecord):
-                return pending.record
+            found = self._state.conversations.submission(submission_id)
+        if found is None:
             found = await self._reader.read(lambda s: s.submission(submission_id))
         if found is None:
             raise StorageRequestError(f"there is no submission {submission_id}.")
@@ -181,7 +182,7 @@ class Tx:
         for record in self._submissions.values():
             if (record.conversation_id, record.request_id) == (conversation_id, request_id):
                 return record
-        pending_id = self._state.requests.get((conversation_id, request_id))
+        pending_id = self._state.conversations.request(conversation_id, request_id)
         if pending_id is not None:
             return await self.submission(pending_id)
         return await self._reader.read(
@@ -210,7 +211,7 @@ class Tx:
         """
         self._check_open()
         bound = 2**63 - 1 if before is None else before
-        fresh = [*self._state.entries.get(conversation_id, ()), *self._entries]
+        fresh = [*self._state.conversations.entries(conversation_id), *self._entries]
         mine = [
             entry
             for entry in reversed(fresh)
@@ -253,6 +254,8 @@ class Tx:
                 f"document {definition.kind!r} belongs to a {definition.scope}; "
                 "name it, or use a commit that is bound to one."
             )
+        if definition.scope == "conversation":
+            await self.conversation(ConversationId(belongs))
         return await self._drafts.open(definition, belongs, key)
 
     # --- writes ---
@@ -271,9 +274,7 @@ class Tx:
             InvalidValue: a part of it is not strict JSON.
         """
         self._check_open()
-        check_json(draft_to_json(draft), f"entry[{draft.kind}]") if draft.model else check_json(
-            draft.data, f"entry[{draft.kind}].data"
-        )
+        check_draft(draft)
         entry = EntryRecord(
             id=EntryId(self._mint()),
             conversation_id=conversation_id,
@@ -286,6 +287,7 @@ class Tx:
             at_ms=self.now_ms,
         )
         self._entries.append(entry)
+        self._name(conversation_id)
         return entry
 
     def create_task(
@@ -333,6 +335,7 @@ class Tx:
             started_at_ms=self.now_ms if start else None,
         )
         self._add_task(record)
+        self._name(where)
         return record.id
 
     def succeed_task(
@@ -379,13 +382,14 @@ class Tx:
         """Create a submission under a fresh id, whatever id `record` carries."""
         self._check_open()
         made = attrs.evolve(record, id=SubmissionId(self._mint()))
-        self._submissions[made.id] = made
+        self.put_submission(made)
         return made
 
     def put_submission(self, record: SubmissionRecord) -> None:
         """Replace a submission."""
         self._check_open()
         self._submissions[record.id] = record
+        self._name(record.conversation_id)
 
     def put_task(self, record: TaskRecord) -> None:
         """Replace a live task's record.
@@ -486,6 +490,24 @@ class Tx:
 
     # --- the end ---
 
+    async def settle_names(self) -> None:
+        """Make sure that every conversation that was written to exists, before `freeze`.
+
+        Raises:
+            StorageRequestError: one does not.
+
+        Durability: stores nothing.
+
+        Cancellation: the commit rolls back.
+        """
+        for conversation_id in self._named:
+            await self.conversation(conversation_id)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether `settle_names` has something to do."""
+        return bool(self._named)
+
     def freeze(self) -> tuple[tuple[Change, ...], Mapping[DocKey, CachedDocument]]:
         """The changes to store and the new values of documents; the transaction is dead then.
 
@@ -516,6 +538,22 @@ class Tx:
         return self._next_id
 
     # --- helpers ---
+
+    def _name(self, conversation_id: ConversationId) -> None:
+        if (
+            conversation_id not in self._conversations
+            and self._state.conversations.get(conversation_id) is None
+        ):
+            self._named.add(conversation_id)
+
+    async def _load(self, conversation_id: ConversationId) -> ConversationMemory:
+        known = self._state.conversations.get(conversation_id)
+        if known is not None:
+            return known
+        record, documents = await self._reader.read(whole_conversation(conversation_id))
+        if record is None:
+            raise StorageRequestError(f"there is no conversation {conversation_id}.")
+        return self._state.conversations.remember(record, documents)
 
     def _add_task(self, record: TaskRecord) -> None:
         self._tasks[record.id] = record

@@ -1,0 +1,224 @@
+"""What is in memory of conversations: documents, open submissions, and what is not yet durable.
+
+A conversation is loaded whole, in one read: its record and its documents, so that a missing
+document is known to be missing. It stays while it has live work, and a bounded number of idle ones
+stay a while longer, the longest idle going first. Idle conversations beyond that cost nothing.
+
+Invariant: what is here is never older than what storage has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Final, final
+
+import attrs
+
+from pidurable_actors._json import JSON
+from pidurable_actors.records import (
+    AppendEntry,
+    Batch,
+    ConversationId,
+    ConversationRecord,
+    DocumentRecord,
+    EntryRecord,
+    PutConversation,
+    PutDocument,
+    PutSubmission,
+    ScopeKind,
+    StoredDocument,
+    SubmissionId,
+    SubmissionRecord,
+)
+
+__all__ = ["CachedDocument", "ConversationMemory", "Conversations", "DocKey"]
+
+IDLE_KEPT: Final = 1_000
+"""Idle conversations that stay in memory; the longest idle is forgotten first."""
+
+
+@attrs.frozen
+class DocKey:
+    """Identity of a document."""
+
+    kind: str
+    scope: ScopeKind
+    scope_id: int
+    key: str
+
+
+@attrs.frozen
+class CachedDocument:
+    """The newest value of a document and the commit that made it."""
+
+    record: DocumentRecord
+    value: JSON
+    number: int
+
+
+@attrs.define
+class ConversationMemory:
+    """A loaded conversation.
+
+    Attributes:
+        record: its record.
+        documents: all documents it has, by key.
+        submissions: those of its submissions that are open and were touched lately.
+        entries: entries that are not yet durable, oldest first.
+        number: the last admitted commit that touched it.
+    """
+
+    record: ConversationRecord
+    documents: dict[DocKey, CachedDocument] = attrs.field(factory=dict)
+    submissions: set[SubmissionId] = attrs.field(factory=set)
+    entries: deque[EntryRecord] = attrs.field(factory=deque)
+    number: int = 0
+
+
+@final
+class Conversations:
+    """The loaded conversations, and the documents that belong to none."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[ConversationId, ConversationMemory] = {}
+        self._idle: OrderedDict[ConversationId, None] = OrderedDict()
+        self._submissions: dict[SubmissionId, SubmissionRecord] = {}
+        self._requests: dict[tuple[ConversationId, str], SubmissionId] = {}
+        self._elsewhere: dict[DocKey, CachedDocument] = {}
+        self.forgotten = 0
+        """How many were forgotten so far; a load begun before a change of it may be stale."""
+
+    # --- looking ---
+
+    def get(self, conversation_id: ConversationId) -> ConversationMemory | None:
+        """A loaded conversation."""
+        return self._loaded.get(conversation_id)
+
+    def document(self, key: DocKey) -> CachedDocument | None:
+        """A document in memory."""
+        if key.scope == "conversation":
+            memory = self._loaded.get(ConversationId(key.scope_id))
+            return None if memory is None else memory.documents.get(key)
+        return self._elsewhere.get(key)
+
+    def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
+        """A submission in memory."""
+        return self._submissions.get(submission_id)
+
+    def request(self, conversation_id: ConversationId, request_id: str) -> SubmissionId | None:
+        """The submission of a request that is not yet durable."""
+        return self._requests.get((conversation_id, request_id))
+
+    def entries(self, conversation_id: ConversationId) -> Sequence[EntryRecord]:
+        """Entries that are not yet durable, oldest first."""
+        memory = self._loaded.get(conversation_id)
+        return () if memory is None else memory.entries
+
+    # --- changing ---
+
+    def remember(
+        self, record: ConversationRecord, documents: Sequence[StoredDocument]
+    ) -> ConversationMemory:
+        """Take a conversation read whole from storage; one that is loaded stays as it is."""
+        known = self._loaded.get(record.id)
+        if known is not None:
+            return known
+        memory = ConversationMemory(record)
+        for stored in documents:
+            at = DocKey(stored.record.kind, "conversation", record.id, stored.record.key)
+            memory.documents[at] = CachedDocument(stored.record, stored.value, stored.commit)
+        self._loaded[record.id] = memory
+        self._idle[record.id] = None
+        self._trim()
+        return memory
+
+    def admit(self, batch: Batch) -> None:
+        """Make the changes of an admitted batch visible to later callbacks."""
+        for change in batch.changes:
+            match change:
+                case AppendEntry():
+                    memory = self._touch(change.record.conversation_id, batch.number)
+                    memory.entries.append(change.record)
+                case PutSubmission():
+                    self._admit_submission(change.record, batch.number)
+                case PutConversation():
+                    record = change.record
+                    memory = self._loaded.setdefault(record.id, ConversationMemory(record))
+                    memory.record = record
+                    memory.number = batch.number
+                case _:
+                    # Tasks have their index; documents come with their values.
+                    pass
+
+    def admit_document(self, key: DocKey, document: CachedDocument) -> None:
+        """Make a document's new value visible to later callbacks."""
+        if key.scope == "conversation":
+            memory = self._touch(ConversationId(key.scope_id), document.number)
+            memory.documents[key] = document
+        else:
+            self._elsewhere[key] = document
+
+    def settle(self, batch: Batch) -> None:
+        """Drop what storage now has and nobody needs in memory."""
+        for change in batch.changes:
+            match change:
+                case AppendEntry():
+                    settled = self._loaded[change.record.conversation_id].entries.popleft()
+                    assert settled.id == change.record.id, "entries settle in order"
+                case PutSubmission():
+                    self._settle_submission(change.record)
+                case PutDocument() if change.record.scope != "conversation":
+                    record = change.record
+                    key = DocKey(record.kind, record.scope, record.scope_id, record.key)
+                    cached = self._elsewhere.get(key)
+                    if cached is not None and cached.number <= batch.number:
+                        del self._elsewhere[key]
+                case _:
+                    pass
+
+    def rest(self, conversation_id: ConversationId, durable_number: int) -> None:
+        """Note that a conversation has no live work; it may be forgotten once it is durable."""
+        memory = self._loaded.get(conversation_id)
+        if memory is not None and memory.number <= durable_number:
+            self._idle[conversation_id] = None
+            self._idle.move_to_end(conversation_id)
+            self._trim()
+
+    def wake(self, conversation_id: ConversationId) -> None:
+        """Note that a conversation has live work."""
+        self._idle.pop(conversation_id, None)
+
+    # --- helpers ---
+
+    def _touch(self, conversation_id: ConversationId, number: int) -> ConversationMemory:
+        memory = self._loaded[conversation_id]
+        memory.number = number
+        self._idle.pop(conversation_id, None)
+        return memory
+
+    def _admit_submission(self, record: SubmissionRecord, number: int) -> None:
+        memory = self._touch(record.conversation_id, number)
+        memory.submissions.add(record.id)
+        self._submissions[record.id] = record
+        if record.request_id is not None:
+            self._requests[record.conversation_id, record.request_id] = record.id
+
+    def _settle_submission(self, record: SubmissionRecord) -> None:
+        if record.request_id is not None:
+            self._requests.pop((record.conversation_id, record.request_id), None)
+        # Open ones stay, because the end of their run will want them.
+        if record.status in ("done", "unanswered") and self._submissions.get(record.id) is record:
+            self._forget_submission(self._loaded[record.conversation_id], record.id)
+
+    def _forget_submission(self, memory: ConversationMemory, submission_id: SubmissionId) -> None:
+        memory.submissions.discard(submission_id)
+        self._submissions.pop(submission_id, None)
+
+    def _trim(self) -> None:
+        while len(self._idle) > IDLE_KEPT:
+            oldest, _ = self._idle.popitem(last=False)
+            memory = self._loaded.pop(oldest)
+            for submission_id in tuple(memory.submissions):
+                self._forget_submission(memory, submission_id)
+            self.forgotten += 1
