@@ -302,6 +302,7 @@ class Supervisor:
         async def change(tx: Tx) -> None:
             for owner, reason in marks:
                 await self._mark_below(tx, owner, reason)
+            await tx.load_tasks(ready)
             for task_id in ready:
                 await self._reserve(tx, task_id, reports)
 
@@ -310,6 +311,7 @@ class Supervisor:
             self._reporter(report)
 
     async def _mark_below(self, tx: Tx, owner: TaskId, reason: str) -> None:
+        await tx.load_tasks(tx.children(owner))
         for child in tx.children(owner):
             record = await tx.task(child)
             if not record.abort_requested and not isinstance(record.state, Terminal):
