@@ -1,0 +1,121 @@
+"""Every example runs in a process of its own, keeps what it promises, and leaves nothing behind.
+
+The promises are those of the acceptance stories: the printed text, with ids replaced because a
+later version may number differently.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+
+QUICKSTART: Final = """\
+done: The orders fail because of a bug: 3 matches for NullPointerException, all in OrderService.java:42.
+"""
+
+RECOVERY_CLOSED: Final = """\
+tick 1
+tick 2
+between the runs: pending | 2 | {"printed-1":true,"printed-2":true} | (none)
+opened again: pending | 2 | {"printed-1":true,"printed-2":true} | (none)
+tick 3
+tick 4
+tick 5
+counted to 5
+at the end: terminal | (none) | (none) | (none)
+"""
+
+RECOVERY_KILLED: Final = """\
+tick 1
+tick 2
+between the runs: running | 2 | {"printed-1":true,"printed-2":true} | (none)
+opened again: pending | 2 | {"printed-1":true,"printed-2":true} | 1
+tick 3
+tick 4
+tick 5
+counted to 5
+at the end: terminal | (none) | (none) | (none)
+"""
+
+KILL9: Final = r"""process 1: killed by SIGKILL inside open_ticket
+submission: done
+search_logs: is_error=False '3 matches: NullPointerException in OrderService.java:42'
+open_ticket: is_error=True '<harness>\n[error] Tool open_ticket was interrupted and may have partially run\n</harness>'
+ledger:
+  search_logs NullPointerException
+  open_ticket NPE in orders
+"""
+
+TRACKER: Final = """\
+default                    1 ticket(s) then, 1 at the end: <harness> [error] Tool open_ticket was interrupted and may have partially run </harness>
+safe, no key               1 ticket(s) then, 2 at the end: Opened TICKET-2
+safe, with key             1 ticket(s) then, 1 at the end: Opened TICKET-1
+reconcile                  1 ticket(s) then, 1 at the end: Opened TICKET-1
+reconcile, not yet opened  0 ticket(s) then, 1 at the end: Opened TICKET-1
+"""
+
+APPEND_PROBE: Final = r"""after the kill:
+  ID | pi.generation | waiting | - | tools | -
+  ID | pi.tool | running | - | execute | unsafe
+opened again:
+  ID | pi.generation | waiting | - | tools | -
+  ID | pi.tool | pending | 1 | execute | unsafe
+unsafe: the file has 1 line(s), the result is 'working\n<harness>\n[error] Tool append was interrupted and may have partially run\n</harness>'
+
+after the kill:
+  ID | pi.generation | waiting | - | tools | -
+  ID | pi.tool | running | - | execute | safe
+opened again:
+  ID | pi.generation | waiting | - | tools | -
+  ID | pi.tool | pending | 1 | execute | safe
+safe: the file has 2 line(s), the result is 'appended'
+
+"""
+
+PROMISES: Final = [
+    ("quickstart.py", [], QUICKSTART),
+    ("recovery.py", [], RECOVERY_CLOSED),
+    ("recovery.py", ["--kill"], RECOVERY_KILLED),
+    ("kill9.py", [], KILL9),
+    ("tracker.py", [], TRACKER),
+    ("append_probe.py", [], APPEND_PROBE),
+]
+
+
+def test_every_example_has_a_promise() -> None:
+    assert {name for name, _, _ in PROMISES} == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "promised"), PROMISES, ids=[" ".join([n, *a]) for n, a, _ in PROMISES]
+)
+def test_an_example_keeps_its_promise_and_leaves_nothing_behind(
+    tmp_path: Path, name: str, arguments: list[str], promised: str
+) -> None:
+    place = tmp_path / "place"
+    temporary = tmp_path / "temporary"
+    place.mkdir()
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        check=False,
+        cwd=place,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert re.sub(r"^  \d+ \|", "  ID |", done.stdout, flags=re.MULTILINE) == promised
+    assert done.stderr == ""
+    assert [*place.iterdir(), *temporary.iterdir()] == []
