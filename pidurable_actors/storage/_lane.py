@@ -19,6 +19,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar, final
 
 import trio
@@ -99,6 +100,9 @@ class Lane:
         call = _Call(work)
         self._start()
         self._calls.put(call)
+        if self._hung:
+            # Given up between the check and the put: nobody will take the call.
+            self._fail_queued()
         if brief and call.finished.acquire(timeout=LIMITS.idle_wait_s):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
@@ -178,11 +182,9 @@ class Lane:
 
     def _wake(self, task: trio.lowlevel.Task) -> None:
         assert self._token is not None, "a parked task has started the lane"
-        try:
+        # A run that crashed is gone, and with it whoever waited.
+        with suppress(trio.RunFinishedError, OSError):
             self._token.run_sync_soon(trio.lowlevel.reschedule, task)
-        except trio.RunFinishedError:
-            # The run is gone, and with it whoever waited.
-            self._ending.set()
 
     def _watch_calls(self) -> None:
         while not self._ending.wait(self._until_check()):

@@ -69,14 +69,15 @@ class Checkpointer:
         """
         if self._known + self._since < self._known_max:
             return
-        self._known, done = _checkpoint(connection)
-        self._since = 0
+        size, done = _checkpoint(connection)
+        if size is not None:
+            self._known, self._since = size, 0
         if done:
             # The next write starts the log again from its beginning.
             self._known, self._known_max = 0, self._log_max_bytes
         else:
             # Pinned by a reader, or the thread is copying: not again before it has grown more.
-            self._known_max = self._known + self._log_bytes
+            self._known_max = self._known + self._since + self._log_bytes
         # A thread that met an error gets another chance.
         self._asked = False
 
@@ -130,8 +131,13 @@ class Checkpointer:
             connection.close()
 
 
-def _checkpoint(connection: sqlite3.Connection) -> tuple[int, bool]:
-    """Copy as much as possible without waiting: bytes in the log, and whether all are copied."""
+def _checkpoint(connection: sqlite3.Connection) -> tuple[int | None, bool]:
+    """Copy as much as possible without waiting.
+
+    Returns:
+        How many bytes are in the log, None when another checkpoint was going on; and whether all of
+        them are copied.
+    """
     row: tuple[int, int, int] = connection.execute(_CHECKPOINT).fetchone()
     busy, frames, copied = row
-    return max(frames, 0) * _FRAME_BYTES, busy == 0 and frames == copied
+    return None if frames < 0 else frames * _FRAME_BYTES, busy == 0 and frames == copied

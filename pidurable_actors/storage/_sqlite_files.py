@@ -198,17 +198,14 @@ def _configure(place: Place, connection: sqlite3.Connection) -> None:
 
 
 def _take_over(place: Place, connection: sqlite3.Connection) -> Head:
+    # No rollback here: when this fails the connection is closed, which is one.
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Read again: only from here on nobody else can change it.
-        version = _version(place, connection)
-        migrate(connection, version, place.migrations)
-        connection.execute("UPDATE meta SET epoch = epoch + 1")
-        head = _head(place, connection)
-        connection.execute("COMMIT")
-    except BaseException:  # whatever it was, the transaction must not stay open
-        roll_back(connection)
-        raise
+    # Read again: only from here on nobody else can change it.
+    version = _version(place, connection)
+    migrate(connection, version, place.migrations)
+    connection.execute("UPDATE meta SET epoch = epoch + 1")
+    head = _head(place, connection)
+    connection.execute("COMMIT")
     return head
 
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -188,8 +187,6 @@ class SqliteStorage:
                 checkpointer.close()
             if connection is not None:
                 connection.close()
-        except driver_errors as error:
-            raise translate(error, self.name) from error
         finally:
             if lock is not None:
                 lock.release()
@@ -342,8 +339,11 @@ class SqliteStorage:
         commit, next_id, epoch = stored
         if epoch != self._epoch:
             raise StorageFenced(self.name)
-        check_sequence(self.name, after=commit, next_id=next_id, batches=batches)
-        raise StorageCorrupt(f"{self.name}: the table meta did not move on.", wrote=False)
+        raise StorageCorrupt(
+            f"{self.name}: commit {first.number} with the first free id {first.next_id} does not "
+            f"follow commit {commit} with {next_id}",
+            wrote=False,
+        )
 
     def _with_memos(self, query: str, parameters: _Parameters) -> list[TaskRecord]:
         rows = self._all(id_and_text, query, parameters)
@@ -353,8 +353,10 @@ class SqliteStorage:
         ids = (encode_json([task_id for task_id, _ in rows]),)
         for task_id, name, value in self._all(decode_memo, queries.MEMOS, ids):
             memos[task_id][name] = value
-        with _naming(self.name):
+        try:
             return [decode_task(text, memos.get(task_id, {})) for task_id, text in rows]
+        except StorageCorrupt as error:
+            raise self._unreadable(error) from error
 
     def _one(self, build: Callable[..., _R], query: str, *parameters: object) -> _R | None:
         found = self._all(build, query, parameters)
@@ -371,14 +373,10 @@ class SqliteStorage:
             return []
         except driver_errors as error:
             raise translate(error, self.name) from error
-        with _naming(self.name):
+        try:
             return [build(*row) for row in rows]
+        except (StorageCorrupt, ValueError) as error:
+            raise self._unreadable(error) from error
 
-
-@contextmanager
-def _naming(storage: str) -> Iterator[None]:
-    """Say in which storage a text is that cannot be read."""
-    try:
-        yield
-    except (StorageCorrupt, ValueError) as error:
-        raise StorageCorrupt(f"{storage}: {error}") from error
+    def _unreadable(self, error: Exception) -> StorageCorrupt:
+        return StorageCorrupt(f"{self.name}: {error}")

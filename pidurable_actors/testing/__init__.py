@@ -2,3 +2,5 @@
 
 Nothing of the package imports from here.
 """
+
+__all__: list[str] = []

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -258,6 +259,14 @@ def _starve(path: str, size: str) -> None:
     storage.close()
 
 
+def _checkpoint(path: str) -> None:
+    """Hold the lock that SQLite takes while it copies the log: a byte of the shared memory."""
+    with Path(f"{path}-shm").open("r+b") as shared:
+        fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)
+        print("locked", flush=True)
+        sys.stdin.readline()
+
+
 def _as_nobody(path: str) -> None:
     """Open what another user's directory holds, as an owner and as a reader."""
     SqliteStorage(path)
@@ -287,6 +296,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     "stream": _stream,
     "crash-points": _crash_points,
     "starve": _starve,
+    "checkpoint": _checkpoint,
     "as-nobody": _as_nobody,
     "half-migrate": _half_migrate,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from pidurable_actors.errors import StorageFenced, StorageInUse
@@ -11,7 +12,7 @@ from pidurable_actors.records import ROOT_ID
 from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
 from pidurable_actors.testing.conformance import StorageConformance
-from pidurable_actors.testing.conformance._scribe import Scribe
+from pidurable_actors.testing.conformance._scribe import Scribe, memo
 
 
 class TestMemoryStorage(StorageConformance):
@@ -32,14 +33,17 @@ def test_a_snapshot_is_what_a_crash_would_leave() -> None:
     scribe = Scribe.open(storage)
     before = scribe.entry(data="before")
     task = scribe.task()
+    scribe.commit(memo(task.id, "before", 1))
     snapshot = storage.snapshot()
+    scribe.commit(memo(task.id, "after", 2))
     scribe.entry(data="after")
 
     copy = Scribe.open(snapshot)
-    assert (copy.number, copy.next_id) == (2, before.id + 2)
+    assert (copy.number, copy.next_id) == (3, before.id + 2)
     assert snapshot.entries(ROOT_ID, before=99, limit=9) == [before]
     copy.entry(data="other future")
-    assert storage.task(task.id) == snapshot.task(task.id)
+    assert snapshot.task(task.id) == attrs.evolve(task, memos={"before": 1})
+    assert storage.task(task.id) == attrs.evolve(task, memos={"before": 1, "after": 2})
     assert [entry.data for entry in storage.entries(ROOT_ID, before=99, limit=9)] == [
         "after",
         "before",

@@ -12,7 +12,7 @@ import pytest
 
 from pidurable_actors.storage._sqlite_checkpoint import Checkpointer
 from pidurable_actors.storage.sqlite import SqliteStorage
-from tests.storage.children import check_prefix, steps
+from tests.storage.children import Child, check_prefix, steps
 
 PAGE = 4096
 
@@ -51,12 +51,14 @@ def test_a_storage_that_writes_much_copies_its_log_meanwhile_and_ends_its_thread
 def test_past_its_bound_the_writer_empties_the_log_itself(path: Path) -> None:
     with closing(_writer(path)) as connection:
         checkpointer = Checkpointer(_broken, log_bytes=10**9, log_max_bytes=20 * PAGE)
+        attempts = _count_checkpoints(connection)
         sizes = []
         for _ in range(40):
             _write(checkpointer, connection)
             sizes.append(_log_size(path))
         checkpointer.close()
     assert max(sizes) < 25 * PAGE
+    assert len(attempts) < 5
     assert path.stat().st_size > PAGE
 
 
@@ -83,6 +85,23 @@ def test_a_reader_that_pins_the_log_costs_few_attempts_and_it_shrinks_when_it_go
         assert _log_size(path) == grown
 
 
+@pytest.mark.slow
+def test_a_checkpoint_beside_another_is_left_to_it(path: Path) -> None:
+    with closing(_writer(path)) as connection, Child("checkpoint", path) as child:
+        assert child.line() == "locked"
+        attempts = _count_checkpoints(connection)
+        checkpointer = Checkpointer(_broken, log_bytes=10 * PAGE, log_max_bytes=20 * PAGE)
+        for _ in range(35):
+            _write(checkpointer, connection)
+        assert len(attempts) == 2
+        assert _log_size(path) > 35 * PAGE
+        child.kill()
+        for _ in range(200):
+            _write(checkpointer, connection)
+        checkpointer.close()
+        assert _log_size(path) < 70 * PAGE
+
+
 @pytest.mark.parametrize("connect_fails", [True, False])
 def test_a_thread_that_meets_an_error_leaves_the_log_to_the_writer(
     path: Path, connect_fails: bool
@@ -101,7 +120,9 @@ def test_closing_again_does_nothing(path: Path) -> None:
     with closing(_writer(path)) as connection:
         checkpointer = Checkpointer(partial(_writer, path), log_bytes=1)
         _write(checkpointer, connection)
+        assert len(_threads()) == 1
         checkpointer.close()
+        assert _threads() == []
         checkpointer.close()
 
 

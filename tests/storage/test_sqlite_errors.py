@@ -13,6 +13,7 @@ import pytest
 from pidurable_actors.errors import StorageCorrupt, StorageError, StorageUnusable
 from pidurable_actors.records import ROOT_ID, EntryId, EntryRecord
 from pidurable_actors.storage._sqlite_errors import driver_errors, translate, translate_open
+from pidurable_actors.storage._sqlite_files import roll_back
 from pidurable_actors.storage.sqlite import SqliteStorage
 from pidurable_actors.testing.conformance._scribe import Scribe, put
 from tests.storage.children import steps
@@ -148,6 +149,13 @@ def test_an_error_of_another_kind_rolls_back_too(tmp_path: Path) -> None:
             scribe.commit(put(entry), object())  # type: ignore[arg-type]
         assert storage.entry(entry.id) is None
         scribe.commit(put(entry))
+
+
+def test_a_rollback_that_fails_is_not_certain() -> None:
+    connection = sqlite3.connect(":memory:")
+    assert roll_back(connection) is True
+    connection.close()
+    assert roll_back(connection) is False
 
 
 @pytest.mark.slow

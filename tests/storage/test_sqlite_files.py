@@ -18,6 +18,7 @@ from pidurable_actors.errors import (
     StorageUnusable,
 )
 from pidurable_actors.records.codec import FORMAT_VERSION
+from pidurable_actors.storage import _sqlite_files
 from pidurable_actors.storage._sqlite_schema import APPLICATION_ID, MIGRATIONS
 from pidurable_actors.storage.sqlite import SqliteStorage
 from pidurable_actors.testing.conformance._scribe import Scribe
@@ -94,10 +95,28 @@ def test_a_link_in_the_place_of_the_lock_file_is_not_followed(tmp_path: Path, pa
     assert not path.exists()
 
 
-def test_a_lock_file_that_cannot_be_locked_is_refused(path: Path) -> None:
-    Path(f"{path}.lock").mkdir()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_lock_file_that_cannot_be_locked_is_refused(
+    path: Path, make: Callable[[Path], None]
+) -> None:
+    make(Path(f"{path}.lock"))
     with pytest.raises(StorageUnusable, match="lock file"):
         SqliteStorage(path).open(read_only=False)
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_made_is_refused(path: Path) -> None:
+    with pytest.raises(StorageUnusable, match="cannot be created"):
+        _sqlite_files._create(SqliteStorage(path)._place, path / "below a file that is not there")
+
+
+def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
+    # SQLite keeps a database in memory without a log, as it does on such a file system.
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(StorageUnusable, match="local disk"),
+    ):
+        _sqlite_files._configure(SqliteStorage(path)._place, connection)
 
 
 @pytest.mark.slow

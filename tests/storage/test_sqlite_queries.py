@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -25,6 +27,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.records.codec import encode_task
 from pidurable_actors.storage import _sqlite_queries as queries
+from pidurable_actors.storage._sqlite_checkpoint import Checkpointer
 from pidurable_actors.storage.sqlite import SqliteStorage
 from pidurable_actors.testing.conformance._scribe import DONE, RUNNING, Scribe, memo, put
 from tests.storage.children import steps
@@ -60,7 +63,11 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scribe(path: Path) -> Scribe:
-    return Scribe.open(SqliteStorage(path))
+    storage = SqliteStorage(path)
+    scribe = Scribe.open(storage)
+    # Tests that count pages make their own checkpoints.
+    storage._checkpointer = Checkpointer(partial(sqlite3.connect, path), log_bytes=10**12)
+    return scribe
 
 
 def test_the_queries_of_the_articles_answer_while_the_owner_works(
@@ -192,20 +199,30 @@ def test_a_page_of_a_long_line_of_forks_reads_a_page(scribe: Scribe) -> None:
             parent=ForkPoint(conversation_id=ROOT_ID, entry_id=entries[-2].id),
         )
         scribe.commit(put(fork))
-        assert storage._connection is not None
-        work = 0
-
-        def tick() -> int:
-            nonlocal work
-            work += 1
-            return 0
-
-        storage._connection.set_progress_handler(tick, 1)
-        assert len(storage.entries(fork.id, before=10**9, limit=20)) == 20
-        storage._connection.set_progress_handler(None, 1)
-        costs.append(work)
+        with _counting(storage) as work:
+            assert len(storage.entries(fork.id, before=10**9, limit=20)) == 20
+        costs.append(len(work))
     storage.close()
     assert costs[1] <= costs[0] * 1.2
+
+
+def test_live_tasks_are_found_among_many_that_ended(scribe: Scribe) -> None:
+    storage = scribe.storage
+    assert isinstance(storage, SqliteStorage)
+    costs = []
+    for ended in (5, 500):
+        for _ in range(ended):
+            scribe.task(state=DONE)
+            scribe.submission(status="done")
+        scribe.task()
+        scribe.submission()
+        with _counting(storage) as work:
+            assert storage.tasks(after=0, limit=9, status="running")
+            assert storage.submissions(after=0, limit=9, status="queued")
+            assert storage.live_tasks(after=0, limit=9)
+        costs.append(len(work))
+    storage.close()
+    assert costs[1] <= costs[0] * 1.5
 
 
 @pytest.mark.slow
@@ -230,6 +247,16 @@ def test_a_hundred_thousand_live_tasks_are_found_page_by_page(scribe: Scribe) ->
             after = page[-1].id
         assert found == 100_000
         assert storage.entry(EntryId(after)) is None
+
+
+@contextmanager
+def _counting(storage: SqliteStorage) -> Iterator[list[None]]:
+    """One item for each step that SQLite's virtual machine makes meanwhile."""
+    assert storage._connection is not None
+    steps: list[None] = []
+    storage._connection.set_progress_handler(lambda: steps.append(None), 1)
+    yield steps
+    storage._connection.set_progress_handler(None, 1)
 
 
 def _log_frames(scribe: Scribe) -> int:

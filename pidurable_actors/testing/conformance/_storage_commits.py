@@ -82,7 +82,7 @@ class CommitPromises(StorageHooks):
         self, scribe: Scribe
     ) -> None:
         """Every kind of change, then one that cannot be: a second entry with the same id."""
-        old = scribe.task(input="old")
+        old, bare = scribe.task(input="old"), scribe.task()
         kept = scribe.entry(data="kept")
         scribe.commit(memo(old.id, "kept", 1))
         document = DocumentRecord(id=scribe.new_id(), kind="doc", scope="session", scope_id=0)
@@ -94,12 +94,16 @@ class CommitPromises(StorageHooks):
             status="queued",
             request_id="r",
         )
+        entry = EntryRecord(id=EntryId(scribe.new_id()), conversation_id=ROOT_ID, kind="n")
         good = scribe.draft(
             put(new),
-            put(attrs.evolve(old, input="new", state=DONE)),
+            put(attrs.evolve(old, input="newer")),
+            put(attrs.evolve(old, input="newest", state=DONE)),
             DropMemos(old.id),
             memo(old.id, "kept", 2),
             memo(old.id, "other", 3),
+            memo(bare.id, "first", 4),
+            put(entry),
             put(request),
             put_document(document, [1]),
         )
@@ -110,17 +114,23 @@ class CommitPromises(StorageHooks):
         assert refused.value.wrote is False
         storage = scribe.storage
         assert storage.task(old.id) == attrs.evolve(old, memos={"kept": 1})
-        assert [live.id for live in storage.live_tasks(after=0, limit=9)] == [old.id]
-        assert storage.entry(kept.id) == kept
+        assert storage.task(bare.id) == bare
+        assert [live.id for live in storage.live_tasks(after=0, limit=9)] == [old.id, bare.id]
+        assert storage.entries(ROOT_ID, before=entry.id + 1, limit=9) == [kept]
+        assert storage.entry(entry.id) is None
         assert storage.conversation(new.id) is None
         assert storage.submission(request.id) is None
         assert storage.submission_by_request(ROOT_ID, "r") is None
         assert storage.documents("session", 0) == []
-        # What failed as a pair is fine alone: nothing of it was left behind.
-        storage.apply([good])
+        # What failed as a pair is fine alone, and the names that it took are free for others.
+        other = attrs.evolve(request, id=SubmissionId(scribe.new_id()))
+        named = put_document(attrs.evolve(document, id=scribe.new_id()), 2)
+        rest = [change for change in good.changes if change not in (put(request), good.changes[-1])]
+        scribe.commit(*rest, put(other), named)
         assert storage.task(old.id) == attrs.evolve(
-            old, input="new", state=DONE, memos={"kept": 2, "other": 3}
+            old, input="newest", state=DONE, memos={"kept": 2, "other": 3}
         )
+        assert storage.submission_by_request(ROOT_ID, "r") == other
 
     def test_a_memo_is_recorded_once(self, scribe: Scribe) -> None:
         task = scribe.task()

@@ -180,6 +180,7 @@ class ScanPromises(StorageHooks):
                 before = found[-1].id if found else _FAR
                 more = storage.entries(at, before=before, limit=7, kind=kind)
                 found += more
+                assert len(more) <= 7
                 if len(more) < 7:
                     return found
 
