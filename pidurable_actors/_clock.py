@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections.abc import Callable
 from typing import Final, Protocol, final
 
 import trio
@@ -57,21 +58,31 @@ class Chance(Protocol):
 
 @final
 class WallClock:
-    """The machine's wall clock, made monotonic within the process."""
+    """The machine's wall clock, made monotonic within the process.
 
-    __slots__ = ("_last_ms", "_last_s")
+    Args:
+        wall_ns: epoch nanoseconds; may be set, forward and back.
+        running_s: seconds that only go on.
+    """
 
-    def __init__(self) -> None:
-        self._last_ms = time.time_ns() // 1_000_000
-        self._last_s = time.monotonic()
+    __slots__ = ("_offset_ms", "_running_s", "_wall_ns")
+
+    def __init__(
+        self,
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+        running_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._running_s = running_s
+        # What running time is behind; it only grows, so that time lost to rounding comes back.
+        self._offset_ms = self._wall_ns() / 1e6 - self._running_s() * 1000
 
     def now_ms(self) -> int:
         """Epoch milliseconds."""
-        real_s = time.monotonic()
-        advanced = self._last_ms + int((real_s - self._last_s) * 1000)
-        now = max(time.time_ns() // 1_000_000, advanced)
-        self._last_ms, self._last_s = now, real_s
-        return now
+        running_ms = self._running_s() * 1000
+        self._offset_ms = max(self._offset_ms, self._wall_ns() / 1e6 - running_ms)
+        return int(running_ms + self._offset_ms)
 
 
 @final

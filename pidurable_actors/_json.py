@@ -21,6 +21,7 @@ __all__ = [
     "JSON",
     "JsonObject",
     "check_json",
+    "check_text",
     "copy_json",
     "decode_json",
     "encode_json",
@@ -55,6 +56,17 @@ def check_json(value: object, path: str) -> None:
     """
     if not _is_json(value, 0):
         _explain(value, path, 0)
+
+
+def check_text(value: object, path: str) -> None:
+    """Refuse what is not text that can be stored.
+
+    Raises:
+        InvalidValue: it is no string, or holds a lone surrogate.
+    """
+    if not isinstance(value, str):
+        raise InvalidValue(path, f"must be text, not {value!r}")
+    check_json(value, path)
 
 
 def copy_json(value: JSON) -> JSON:

@@ -154,7 +154,11 @@ class Engine:
 
         Cancellation: the opening is finished, then the storage is closed again.
         """
-        head = await self._lane.run(lambda: self._backend.open(read_only=self.read_only))
+        try:
+            head = await self._lane.run(lambda: self._backend.open(read_only=self.read_only))
+        except BaseException:  # nothing is open, and the lane's threads must not stay
+            self._stop_lane()
+            raise
         try:
             state = SessionState(head)
             self.storage.attach(Line(state, self.storage, self.clock, read_only=self.read_only))
@@ -262,12 +266,14 @@ class Engine:
         while True:
             page = await self.storage.read(_live_page(after))
             state.load(page)
-            # A sleeper costs its row until it is due; whatever moves sooner is loaded now.
-            records = [row.id for row in page if row.status != "sleeping"]
-            await self._load_records(state, records)
             if len(page) < LIMITS.page:
                 break
             after = page[-1].id
+        # All rows first, because a wait looks for what it waits for among them. A sleeper costs its
+        # row until it is due; whatever moves sooner is loaded now.
+        moving = [slot.id for slot in state.tasks.values() if slot.status != "sleeping"]
+        for at in range(0, len(moving), LIMITS.page):
+            await self._load_records(state, moving[at : at + LIMITS.page])
         waited = {
             awaited
             for slot in state.tasks.values()
@@ -298,12 +304,15 @@ class Engine:
     async def _shut_down(self) -> None:
         self._status = "closing"
         failed = self.line.status == "failed"
-        await self.supervisor.stop("failed" if failed else "close")
-        self.line.close()
-        self.publisher.end()
-        self.storage.stop()
-        await self._written.wait()
-        await self._close_storage()
+        try:
+            await self.supervisor.stop("failed" if failed else "close")
+        finally:
+            # Whatever happened, what was admitted is written and the storage given up.
+            self.line.close()
+            self.publisher.end()
+            self.storage.stop()
+            await self._written.wait()
+            await self._close_storage()
 
     async def _close_storage(self) -> None:
         if self._lane.hung:
@@ -317,17 +326,20 @@ class Engine:
         else:
             try:
                 await self._lane.run(self._backend.close)
-            except (StorageError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a backend raises, the lane ends
                 self.report(Report(kind="storage_failed", reason="close", error=error))
+        self._stop_lane()
+
+    def _stop_lane(self) -> None:
         self._lane.stop()
         if not self._lane.hung:
             self._lane.join(1.0)
 
     def _storage_failed(self, error: BaseException) -> None:
         self._failure = error
-        self.report(Report(kind="storage_failed", error=error, detail=str(error)))
         self.publisher.end()
         self._ending.set()
+        self.report(Report(kind="storage_failed", error=error, detail=str(error)))
 
     @trio.lowlevel.enable_ki_protection
     async def _guard(self, actor: Callable[[], Awaitable[None]]) -> None:
@@ -335,11 +347,10 @@ class Engine:
             await actor()
         except trio.Cancelled:
             raise
-        except (ClosedError, StorageError) as error:
-            if self._failure is None:
-                self._fatal(error)
         except BaseException as error:  # noqa: BLE001 - a bug must reach the host, not the nursery
-            self._fatal(error)
+            # What the storage did has been told already.
+            if self._failure is None or not isinstance(error, ClosedError | StorageError):
+                self._fatal(error)
 
     def _fatal(self, error: BaseException) -> None:
         if self._bug is None:

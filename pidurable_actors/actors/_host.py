@@ -100,7 +100,8 @@ class Host:
 
         Cancellation: nothing happened.
         """
-        found = self.durable_task(task_id)
+        # A reader's memory is of its open; the owner beside it goes on.
+        found = None if self._storage.line.read_only else self.durable_task(task_id)
         if found is None:
             found = await self._storage.read(lambda storage: storage.task(task_id))
         else:
@@ -122,11 +123,12 @@ class Host:
         """
         self._storage.refuse_in_callback()
         while True:
-            record = await self.get_task(task_id)
-            if isinstance(record.state, Terminal):
-                return record
-            self._storage.line.check()
-            await self._publisher.wait_change(("task", task_id))
+            with self._publisher.watch(("task", task_id)) as changed:
+                record = await self.get_task(task_id)
+                if isinstance(record.state, Terminal):
+                    return record
+                self._storage.line.check()
+                await changed.wait()
 
     def report(self, report: Report) -> None:
         """Tell the host."""

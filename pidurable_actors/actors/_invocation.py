@@ -7,7 +7,6 @@ phase returned, and that is all.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast, final
@@ -15,8 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 import attrs
 import trio
 
-from pidurable_actors._json import JSON
-from pidurable_actors._limits import LIMITS
+from pidurable_actors.actors._endings import about, describe_error, end_by_runtime, in_words
 from pidurable_actors.actors._task_runtime import InvocationHost, TaskRuntime
 from pidurable_actors.context import Context
 from pidurable_actors.errors import (
@@ -30,25 +28,21 @@ from pidurable_actors.records import (
     FaultedOutcome,
     Pending,
     Running,
-    TaskId,
-    TaskOutcome,
     TaskRecord,
-    Terminal,
 )
 from pidurable_actors.runtime import (
+    OUTCOME_TYPES,
     Next,
-    Report,
     TaskActor,
     WaitFor,
     checkpoint_of,
-    end_task,
     input_of,
     store_step,
     store_wait,
 )
 from pidurable_actors.session import Tx
 
-__all__ = ["Invocation", "StopReason", "end_by_runtime"]
+__all__ = ["Invocation", "StopReason"]
 
 T = TypeVar("T")
 StopReason: TypeAlias = Literal["abort", "close", "failed"]
@@ -122,6 +116,9 @@ class Invocation:
         fault = await self._in_context(lambda: self._phases(actor))
         record = self._host.durable_task(self._record.id)
         if record is None or not isinstance(record.state, Running):
+            if fault is not None:
+                # Its code failed after it had stored how it goes on, or ends.
+                await self._fault(fault)
             return
         if self._stop in ("close", "failed"):
             await self._release()
@@ -158,6 +155,10 @@ class Invocation:
         if self._stop is not None and not self._aborting:
             self._report_dropped(step, error)
             return None
+        if error is None and self._aborting and not isinstance(step, OUTCOME_TYPES):
+            return MisuseError(
+                f"the abort handler returned {step!r}; it must return Completed, Failed or Aborted."
+            )
         return error or await self._take_step(cast("Next[Any]", step))
 
     async def _take_step(self, step: Next[Any]) -> BaseException | None:
@@ -194,15 +195,15 @@ class Invocation:
         nothing_below = await self._host.commit(
             lambda tx: tx.below(self._record.id) == 0, self._runtime.binding
         )
-        if not nothing_below:
+        if not nothing_below or self._stop in ("close", "failed"):
             await self._release()
             return
-        self._aborting = True
+        self._aborting = self._runtime.aborting = True
         # A fresh context with the same values: the run's own is cancelled.
         self._runtime.run_context = Context(parent=self._base)
         fault = await self._in_context(lambda: self._call(actor.abort))
         record = self._host.durable_task(self._record.id)
-        if record is None or not isinstance(record.state, Running):
+        if fault is None and (record is None or not isinstance(record.state, Running)):
             return
         if self._stop in ("close", "failed"):
             await self._release()
@@ -227,6 +228,9 @@ class Invocation:
             fatal, rest = group.split((KeyboardInterrupt, SystemExit))
             if fatal is not None:
                 raise
+            if self._stop is not None and not self._aborting:
+                self._report_dropped(None, rest)
+                return None
             return rest
         if not ended and self._stop is None:
             return TaskRefused(
@@ -246,34 +250,24 @@ class Invocation:
             await self._host.commit(change, self._runtime.binding)
 
     async def _fault(self, error: BaseException) -> None:
-        outcome = FaultedOutcome(error=_describe(error))
-        ended = await self._host.commit(
+        outcome = FaultedOutcome(error=describe_error(error))
+        await self._host.commit(
             lambda tx: end_by_runtime(tx, self._cls, self._record.id, outcome),
             self._runtime.binding,
         )
-        if ended:
-            self._host.report(
-                Report(
-                    kind="task_faulted",
-                    error=error,
-                    detail=f"{type(error).__name__}: {error}",
-                    task_id=self._record.id,
-                    conversation_id=self._record.conversation_id,
-                )
-            )
+        self._host.report(about("task_faulted", self._record, error=error, detail=in_words(error)))
 
     def _report_dropped(self, step: object, error: BaseException | None) -> None:
         """Name what a stopped run still returned or raised; the stop wins over both."""
         if self._runtime.stored is not None or (step is None and error is None):
             return
         self._host.report(
-            Report(
-                kind="task_interrupted",
+            about(
+                "task_interrupted",
+                self._record,
                 reason="value_dropped" if error is None else "error_dropped",
                 detail="the run was stopped; what its phase came to was not stored",
                 error=error,
-                task_id=self._record.id,
-                conversation_id=self._record.conversation_id,
             )
         )
 
@@ -282,39 +276,3 @@ class Invocation:
 async def _call_user(call: Callable[[], Awaitable[object]]) -> object:
     # The engine's own frames are protected, so that Ctrl-C cannot tear a step of it apart.
     return await call()
-
-
-async def end_by_runtime(
-    tx: Tx, cls: type[AnyActor] | None, task_id: TaskId, outcome: TaskOutcome
-) -> bool:
-    """End a task without its own code, in one commit with what its class leaves behind.
-
-    Returns:
-        Whether the task was live.
-
-    Durability: stored with the commit of `tx`.
-
-    Cancellation: the commit rolls back.
-    """
-    record = await tx.task(task_id)
-    if isinstance(record.state, Terminal) or record.state.status == "completing":
-        return False
-    if cls is not None:
-        outcome = await cls.ended_by_runtime(tx, record, outcome)
-        record = await tx.task(task_id)
-    end_task(tx, record, outcome)
-    return True
-
-
-def _describe(error: BaseException) -> JSON:
-    trace = "".join(traceback.format_exception(error))
-    return {
-        "type": type(error).__name__,
-        "message": _storable(str(error)),
-        "trace": _storable(trace[-LIMITS.error_chars :]),
-    }
-
-
-def _storable(text: str) -> str:
-    # A message may hold anything, a lone surrogate included; the record must stay storable.
-    return text[: LIMITS.error_chars].encode("utf-8", "backslashreplace").decode()

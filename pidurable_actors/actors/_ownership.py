@@ -12,6 +12,7 @@ from collections import deque
 
 import attrs
 
+from pidurable_actors._json import check_text
 from pidurable_actors.actors._transitions import check_transition
 from pidurable_actors.records import (
     CompletedOutcome,
@@ -65,7 +66,12 @@ def check_states(tx: Tx) -> None:
 
 
 def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
-    """The record with an abort mark; the first reason stands."""
+    """The record with an abort mark; the first reason stands.
+
+    Raises:
+        InvalidValue: the reason cannot be stored.
+    """
+    check_text(reason, "reason")
     if record.abort_requested:
         return record
     return attrs.evolve(record, abort_requested=True, abort_reason=reason)

@@ -1,13 +1,14 @@
 """The publisher: hands each durable commit to those who look at it.
 
 Owns the listeners and the waits. A wait is for a key (a task, a submission, a conversation) that a
-commit touched; whoever waits looks again at durable state after each wake, so a wake too many does
-no harm. Ending the harness wakes everybody.
+commit touched; whoever waits registers first, then looks at durable state, and looks again after
+each wake, so no wake is lost and one too many does no harm. Ending the harness wakes everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeAlias, final
 
 import trio
@@ -23,13 +24,23 @@ WaitKey: TypeAlias = tuple[str, int]
 _ANYTHING: Final[WaitKey] = ("session", 0)
 
 
+class _Wait:
+    """One event and how many look at it."""
+
+    __slots__ = ("event", "watchers")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.watchers = 0
+
+
 @final
 class Publisher:
     """Fan-out of durable commits."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Publication], None]] = []
-        self._waits: dict[WaitKey, trio.Event] = {}
+        self._waits: dict[WaitKey, _Wait] = {}
         self._ended = False
 
     def listen(self, listener: Callable[[Publication], None]) -> None:
@@ -55,25 +66,27 @@ class Publisher:
                 case _:
                     pass
 
-    async def wait_change(self, key: WaitKey) -> None:
-        """Wait for the next commit that touches `key`, or for the end of the harness.
+    @contextmanager
+    def watch(self, key: WaitKey) -> Iterator[trio.Event]:
+        """An event that is set by the next commit that touches `key`, or by the end of the harness.
 
-        Durability: stores nothing.
-
-        Cancellation: only the wait ends.
+        Enter it *before* looking at what is durable: what comes while the look is under way must
+        not be missed.
         """
-        if self._ended:
-            await trio.lowlevel.checkpoint()
-            return
-        event = self._waits.get(key)
-        if event is None:
-            event = self._waits[key] = trio.Event()
+        wait = self._waits.get(key)
+        if wait is None:
+            wait = _Wait()
+            if self._ended:
+                wait.event.set()
+            else:
+                self._waits[key] = wait
+        wait.watchers += 1
         try:
-            await event.wait()
+            yield wait.event
         finally:
-            # The last waiter of an event that was never set takes it along.
-            if not event.is_set() and not event.statistics().tasks_waiting:
-                self._waits.pop(key, None)
+            wait.watchers -= 1
+            if not wait.watchers and self._waits.get(key) is wait:
+                del self._waits[key]
 
     def end(self) -> None:
         """Wake everybody; nothing will be published any more."""
@@ -82,6 +95,6 @@ class Publisher:
             self._wake(key)
 
     def _wake(self, key: WaitKey) -> None:
-        event = self._waits.pop(key, None)
-        if event is not None:
-            event.set()
+        wait = self._waits.pop(key, None)
+        if wait is not None:
+            wait.event.set()

@@ -54,14 +54,10 @@ _BRIEF_COMMITS: Final = 8
 class _Callback:
     """Marks the context of a running async callback; `active` ends with it."""
 
-    __slots__ = ("active", "actor")
+    __slots__ = ("active",)
 
-    def __init__(self, actor: StorageActor) -> None:
-        self.actor = actor
+    def __init__(self) -> None:
         self.active = True
-
-
-_IN_CALLBACK: Final[ContextKey[_Callback]] = ContextKey("commit callback")
 
 
 @final
@@ -109,6 +105,8 @@ class StorageActor:
         self._publish = publish
         self._failed = failed
         self._lock = trio.StrictFIFOLock()
+        # A key of its own, so that callbacks of two harnesses may nest.
+        self._in_callback: ContextKey[_Callback] = ContextKey("commit callback")
         self._queue: deque[_Queued] = deque()
         self._parked: trio.lowlevel.Task | None = None
         self._writing: list[_Queued] = []
@@ -132,11 +130,14 @@ class StorageActor:
         Raises:
             StorageError: storage failed; the harness ends.
             StorageRequestError: the look-up itself was wrong; only this call fails.
+            HarnessClosed, SessionFailed: the storage is no longer there.
 
         Durability: what is returned is stored.
 
         Cancellation: the look-up is finished; the cancellation arrives at the next checkpoint.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.line.check()
         try:
             return await self._lane.run(partial(look, self._storage))
         except StorageError as error:
@@ -234,8 +235,8 @@ class StorageActor:
         Raises:
             CommitReentered: the caller is a callback of this harness, or a child task of one.
         """
-        callback = current_context().get(_IN_CALLBACK)
-        if callback is not None and callback.active and callback.actor is self:
+        callback = current_context().get(self._in_callback)
+        if callback is not None and callback.active:
             raise CommitReentered(
                 "commit, submit and wait cannot be called from inside a commit callback; "
                 "use its tx, or call them before or after the commit."
@@ -277,10 +278,9 @@ class StorageActor:
 
     def fail(self, error: BaseException) -> None:
         """Refuse everything from now on, because storage failed."""
-        if self.line.status == "failed":
-            return
-        self.line.fail(error)
-        self._failed(error)
+        if self.line.status != "failed":
+            self.line.fail(error)
+            self._failed(error)
         self._tell_progress()
         self._wake()
 
@@ -311,8 +311,8 @@ class StorageActor:
         return result, batch
 
     async def _await_callback(self, result: Awaitable[T]) -> T:
-        callback = _Callback(self)
-        token = activate(current_context().child(values={_IN_CALLBACK: callback}))
+        callback = _Callback()
+        token = activate(current_context().child(values={self._in_callback: callback}))
         stack = ""
         value: T | None = None
         scope = trio.CancelScope(deadline=trio.current_time() + LIMITS.callback_s)

@@ -11,24 +11,26 @@ invocation is a bug, or a wish to end the process, and ends the harness.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from typing import Any, TypeAlias, final
 
 import attrs
 import trio
 
-from pidurable_actors._clock import Clock
+from pidurable_actors._clock import Clock, TrioClock
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors._decisions import startable
+from pidurable_actors.actors._endings import about, stop_crash_loop
 from pidurable_actors.actors._host import Host
-from pidurable_actors.actors._invocation import Invocation, StopReason, end_by_runtime
+from pidurable_actors.actors._invocation import Invocation, StopReason
 from pidurable_actors.actors._ownership import with_abort
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._timer import TimerActor
 from pidurable_actors.context import BACKGROUND, Context
-from pidurable_actors.errors import ClosedError, StorageError
 from pidurable_actors.records import (
-    FaultedOutcome,
+    Completing,
     Parked,
     Pending,
     PutTask,
@@ -46,9 +48,6 @@ __all__ = ["KindLookup", "Supervisor"]
 
 AnyActor: TypeAlias = TaskActor[Any, Any]
 KindLookup: TypeAlias = Callable[[str], type[AnyActor] | None]
-
-_ENDING = (StorageError, ClosedError)
-"""The harness is ending; what is stored says where everything stands."""
 
 
 @final
@@ -83,11 +82,14 @@ class Supervisor:
         self._settings = settings
         self._reporter = report
         self._fatal = fatal
-        self._timer = TimerActor(clock, self._due)
+        check_s = math.inf if isinstance(clock, TrioClock) else LIMITS.clock_check_s
+        self._timer = TimerActor(clock, due=self._due, sleeps=self._sleeps, check_s=check_s)
         self._nursery: trio.Nursery | None = None
+        self._context = copy_context()  # of the engine, so that a run inherits from no committer
         self._invocations: dict[TaskId, Invocation] = {}
         self._ready: dict[TaskId, None] = {}  # an ordered set
-        self._to_mark: dict[TaskId, str] = {}  # owners whose live work gets an abort mark
+        self._to_mark: dict[TaskId, None] = {}  # owners whose live work gets an abort mark
+        self._unstarted: set[TaskId] = set()  # stored as running, and cannot run here
         self._blocked: dict[TaskId, str] = {}
         self._work = trio.Event()
         self._idle = trio.Event()
@@ -130,9 +132,8 @@ class Supervisor:
 
     def kinds_changed(self) -> None:
         """Look again at the tasks that were blocked, because the registry changed."""
-        for task_id in self._blocked:
-            self._ready[task_id] = None
-        self._blocked.clear()
+        # Their reasons stay, so that one which is blocked as before is not reported again.
+        self._ready.update(dict.fromkeys(self._blocked))
         self._work.set()
 
     def next_wake_ms(self) -> int | None:
@@ -142,8 +143,9 @@ class Supervisor:
     def load(self, state: SessionState) -> None:
         """Take what is live at open: sleepers to the timer, the rest to be looked at."""
         for slot in state.tasks.values():
-            if slot.abort_requested:
-                self._to_mark[slot.id] = "the owner was aborted"
+            held = slot.durable.state if slot.durable is not None else None
+            if slot.abort_requested or (isinstance(held, Completing) and _ended_badly(held)):
+                self._to_mark[slot.id] = None
             if slot.until_ms is not None:
                 self._timer.add(slot.until_ms, slot.id)
             if slot.abort_requested or slot.status == "pending":
@@ -173,7 +175,9 @@ class Supervisor:
             while self._scheduling and self._stopping is None and self._has_work():
                 try:
                     await self._decide()
-                except _ENDING:
+                except Exception:  # a bug goes on; a storage raises what it wants when it fails
+                    if self._storage.line.status == "open":
+                        raise
                     break
 
     def published(self, publication: Publication) -> None:
@@ -200,16 +204,21 @@ class Supervisor:
                     Report(kind="close_held", task_id=task_id, detail=invocation.stack())
                 )
             await self._wait_idle()
+        if self._scheduling and self._storage.line.status == "open":
+            await self._storage.commit(self._give_back)
+
+    def _give_back(self, tx: Tx) -> None:
+        """What was admitted as running and not started before the close came is not a cut."""
+        for slot in self._storage.line.state.tasks.values():
+            if slot.status == "running":
+                record = tx.task_in_memory(slot.id)
+                assert record is not None, "a running task is loaded"
+                _put_pending(tx, record)
 
     @property
     def running(self) -> Mapping[TaskId, Invocation]:
         """The invocations under way."""
         return self._invocations
-
-    @property
-    def blocked(self) -> Mapping[TaskId, str]:
-        """The tasks that cannot run here, and why."""
-        return self._blocked
 
     # --- looking at commits ---
 
@@ -226,6 +235,9 @@ class Supervisor:
             case Terminal():
                 self._blocked.pop(record.id, None)
                 self._see_owner(record)
+            case Completing() if _ended_badly(record.state):
+                self._to_mark[record.id] = None
+                self._work.set()
             case Pending():
                 self._look_at(record.id)
             case _ if record.abort_requested:
@@ -233,7 +245,7 @@ class Supervisor:
             case _:
                 pass
         if record.abort_requested and not isinstance(record.state, Terminal):
-            self._to_mark[record.id] = record.abort_reason
+            self._to_mark[record.id] = None
             self._work.set()
 
     def _see_owner(self, record: TaskRecord) -> None:
@@ -252,31 +264,38 @@ class Supervisor:
         if self._nursery is None or self._stopping is not None or not self._scheduling:
             return
         cls = self._kinds(record.kind)
-        if cls is None:
-            # Uninstalled between reservation and start: given back when it is looked at again.
-            self._ready[record.id] = None
+        if cls is None or self.blocked_reason(record.kind, record.version) is not None:
+            # The registry changed between reservation and start; given back by the next decision.
+            self._unstarted.add(record.id)
+            self._look_at(record.id)
             return
         invocation = Invocation(self._host, cls, record, Context(parent=BACKGROUND))
         self._invocations[record.id] = invocation
-        self._nursery.start_soon(self._run_invocation, record.id, invocation)
+        self._context.run(self._nursery.start_soon, self._run_invocation, record.id, invocation)
 
     @trio.lowlevel.enable_ki_protection
     async def _run_invocation(self, task_id: TaskId, invocation: Invocation) -> None:
         try:
-            await invocation.run()
-        except BaseException as error:  # noqa: BLE001 - a bug, or a wish to end the process
-            self._fatal(error)
-        finally:
-            del self._invocations[task_id]
-            if not self._invocations:
-                self._idle.set()
+            try:
+                await invocation.run()
+            finally:
+                del self._invocations[task_id]
+                if not self._invocations:
+                    self._idle.set()
             self._see_after(task_id)
+        except BaseException as error:  # noqa: BLE001 - a bug, or a wish to end the process
+            # Nothing is started any more; what this run leaves is given back by the close.
+            self._stopping = self._stopping or "close"
+            self._fatal(error)
 
     def _see_after(self, task_id: TaskId) -> None:
         # Commits that came while the invocation was ending were for a task that seemed to run.
         slot = self._storage.line.state.tasks.get(task_id)
-        if slot is not None and slot.durable is not None and self._stopping is None:
-            self._see(slot.durable)
+        record = None if slot is None else slot.durable
+        if record is None or self._stopping is not None:
+            return
+        if record.abort_requested or not isinstance(record.state, Sleeping):
+            self._see(record)
 
     async def _wait_idle(self) -> None:
         while self._invocations:
@@ -287,6 +306,10 @@ class Supervisor:
         self._ready.update(dict.fromkeys(task_ids))
         self._work.set()
 
+    def _sleeps(self, task_id: TaskId, until_ms: int) -> bool:
+        slot = self._storage.line.state.tasks.get(task_id)
+        return slot is not None and slot.until_ms == until_ms and not slot.abort_requested
+
     # --- deciding ---
 
     def _has_work(self) -> bool:
@@ -294,14 +317,12 @@ class Supervisor:
 
     async def _decide(self) -> None:
         ready = _take(self._ready, LIMITS.wake_at_once)
-        marks = list(self._to_mark.items())[: LIMITS.wake_at_once]
-        for owner, _ in marks:
-            del self._to_mark[owner]
+        marks = _take(self._to_mark, LIMITS.wake_at_once)
         reports: list[Report] = []
 
         async def change(tx: Tx) -> None:
-            for owner, reason in marks:
-                await self._mark_below(tx, owner, reason)
+            for owner in marks:
+                await self._mark_below(tx, owner)
             await tx.load_tasks(ready)
             for task_id in ready:
                 await self._reserve(tx, task_id, reports)
@@ -310,9 +331,14 @@ class Supervisor:
         for report in reports:
             self._reporter(report)
 
-    async def _mark_below(self, tx: Tx, owner: TaskId, reason: str) -> None:
-        await tx.load_tasks(tx.children(owner))
-        for child in tx.children(owner):
+    async def _mark_below(self, tx: Tx, owner: TaskId) -> None:
+        children = tx.children(owner)
+        if not children:
+            return
+        await tx.load_tasks(children)
+        above = await tx.task(owner)
+        reason = above.abort_reason if above.abort_requested else f"task {owner} did not complete"
+        for child in children:
             record = await tx.task(child)
             if not record.abort_requested and not isinstance(record.state, Terminal):
                 tx.put_task(with_abort(record, reason))
@@ -321,6 +347,11 @@ class Supervisor:
         if not tx.is_live(task_id):
             return
         record = await tx.task(task_id)
+        if task_id in self._unstarted:
+            self._unstarted.discard(task_id)
+            if isinstance(record.state, Running):
+                _put_pending(tx, record)
+                return
         why = startable(record, now_ms=tx.now_ms, below=tx.below(task_id))
         if why is None or task_id in self._invocations:
             return
@@ -328,43 +359,36 @@ class Supervisor:
         if blocked is not None:
             if self._blocked.get(task_id) != blocked:
                 self._blocked[task_id] = blocked
-                reports.append(_about("task_blocked", record, detail=blocked))
+                reports.append(about("task_blocked", record, detail=blocked))
             return
-        if record.restarts >= self._settings().restart_limit:
-            await self._stop_loop(tx, record, reports)
+        self._blocked.pop(task_id, None)
+        parked = isinstance(record.state, Parked)
+        policy = self._settings()
+        if record.restarts >= policy.restart_limit and not parked:
+            cls = self._kinds(record.kind)
+            assert cls is not None, "checked before"
+            reports.append(await stop_crash_loop(tx, cls, record, policy.on_restart_limit))
             return
-        assert not hasattr(record.state, "outcome"), "startable tasks have no outcome"
+        assert not isinstance(record.state, Completing | Terminal), "no outcome is startable"
         tx.put_task(
             attrs.evolve(
                 record,
                 state=Running(checkpoint=record.state.checkpoint),
                 started_at_ms=record.started_at_ms or tx.now_ms,
+                # The abort handler of a parked task gets tries of its own.
+                restarts=0 if parked else record.restarts,
             )
         )
 
-    async def _stop_loop(self, tx: Tx, record: TaskRecord, reports: list[Report]) -> None:
-        """A task was cut off too often without progress: end or park it."""
-        if self._settings().on_restart_limit == "park":
-            assert isinstance(record.state, Pending), "only what was running is cut off"
-            tx.put_task(attrs.evolve(record, state=Parked(checkpoint=record.state.checkpoint)))
-            reports.append(_about("task_parked", record, reason="restart_limit"))
-            return
-        cls = self._kinds(record.kind)
-        assert cls is not None, "checked before"
-        outcome = FaultedOutcome(error={"reason": "restart_limit", "restarts": record.restarts})
-        await end_by_runtime(tx, cls, record.id, outcome)
-        kind = "task_interrupted" if cls.definition.builtin else "task_faulted"
-        reports.append(_about(kind, record, reason="restart_limit"))
+
+def _ended_badly(state: Completing) -> bool:
+    """Whether the held outcome ends the work below, too."""
+    return state.outcome.status != "completed"
 
 
-def _about(kind: Any, record: TaskRecord, *, reason: str = "", detail: str = "") -> Report:
-    return Report(
-        kind=kind,
-        reason=reason,
-        detail=detail,
-        task_id=record.id,
-        conversation_id=record.conversation_id,
-    )
+def _put_pending(tx: Tx, record: TaskRecord) -> None:
+    assert isinstance(record.state, Running), "only what was reserved is given back"
+    tx.put_task(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
 
 
 def _take(ready: dict[TaskId, None], count: int) -> list[TaskId]:

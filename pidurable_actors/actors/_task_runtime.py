@@ -14,6 +14,7 @@ import trio
 
 from pidurable_actors._json import JSON
 from pidurable_actors._limits import LIMITS
+from pidurable_actors.actors._endings import in_words
 from pidurable_actors.context import Context
 from pidurable_actors.errors import (
     InvocationEnded,
@@ -32,8 +33,10 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.runtime import (
     MISSING,
+    OUTCOME_TYPES,
     STEP_TYPES,
     Missing,
+    Next,
     Report,
     TaskActor,
     WaitFor,
@@ -116,6 +119,7 @@ class TaskRuntime:
     ) -> None:
         self.run_context = context
         self.over = False
+        self.aborting = False
         self.stored: object = None  # the step that a commit of the present phase stored
         self._host = host
         self._cls = cls
@@ -172,30 +176,27 @@ class TaskRuntime:
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
-        self._check()
-        if self.stored is not None:
-            raise MisuseError(
-                "this phase has stored its next step; it must return it and commit nothing more."
-            )
+        self._check_no_step()
+        step: object = None
 
         async def bound(tx: Tx) -> object:
-            self._check()
+            nonlocal step
+            self._check_no_step()
             result = change(tx)
             if inspect.isawaitable(result):
                 result = await result
             if isinstance(result, STEP_TYPES):
-                record = tx.task_in_memory(self.task_id)
-                assert record is not None, "a running task is loaded"
-                if isinstance(result, WaitFor):
-                    await store_wait(tx, self._cls, record, result)
-                else:
-                    store_step(tx, self._cls, record, result)
+                await self._store(tx, result)
+                # Noted in the callback, so that no commit comes between it and the return.
+                step = self.stored = result
             return result
 
-        result = await self._host.commit(bound, self.binding)
-        if isinstance(result, STEP_TYPES):
-            self.stored = result
-        return result
+        try:
+            return await self._host.commit(bound, self.binding)
+        except BaseException:
+            if step is not None and step is self.stored:
+                self.stored = None
+            raise
 
     async def memo(self, name: str) -> JSON | Missing:
         """See `TaskActor.memo`.
@@ -308,7 +309,7 @@ class TaskRuntime:
             Report(
                 kind="handler_failed",
                 error=error,
-                detail=f"{type(error).__name__}: {error}",
+                detail=in_words(error),
                 task_id=self.task_id,
                 conversation_id=self.conversation_id,
             )
@@ -333,6 +334,26 @@ class TaskRuntime:
         """What the harness provides under a type."""
         self._check()
         return self._host.service(kind)
+
+    async def _store(self, tx: Tx, step: Next[Any]) -> None:
+        if self.aborting and not isinstance(step, OUTCOME_TYPES):
+            raise MisuseError(
+                f"the abort handler stored {step!r}; it must end the task, with Completed, Failed "
+                "or Aborted."
+            )
+        record = tx.task_in_memory(self.task_id)
+        assert record is not None, "a running task is loaded"
+        if isinstance(step, WaitFor):
+            await store_wait(tx, self._cls, record, step)
+        else:
+            store_step(tx, self._cls, record, step)
+
+    def _check_no_step(self) -> None:
+        self._check()
+        if self.stored is not None:
+            raise MisuseError(
+                "this phase has stored its next step; it must return it and commit nothing more."
+            )
 
     def _check(self) -> None:
         if self.over:

@@ -2,7 +2,8 @@
 
 Owns the heap and nothing else; what is due is handed on, and whether it still sleeps is looked up
 there. It looks at the durable clock at least once a second, so that a machine that was suspended or
-whose clock was set forward wakes its sleepers at once.
+whose clock was set forward wakes its sleepers at once; Trio's own clock cannot be set, and is left
+alone until the next time comes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,22 @@ class TimerActor:
     Args:
         clock: durable time.
         due: called with the tasks that are due, at most `LIMITS.wake_at_once` at a time.
+        sleeps: whether a task still sleeps until a time.
+        check_s: how long to sleep at most without a look at the clock.
     """
 
-    def __init__(self, clock: Clock, due: Callable[[list[TaskId]], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        due: Callable[[list[TaskId]], None],
+        sleeps: Callable[[TaskId, int], bool],
+        check_s: float,
+    ) -> None:
+        self._check_s = check_s
         self._clock = clock
         self._due = due
+        self._sleeps = sleeps
         self._heap: list[tuple[int, TaskId]] = []
         self._changed = trio.Event()
         self._running = False
@@ -49,7 +61,10 @@ class TimerActor:
         self._changed.set()
 
     def next_ms(self) -> int | None:
-        """The earliest time in the heap, None when it is empty."""
+        """The earliest time at which a task is due, None when none sleeps."""
+        # Sleepers that were stopped stay in the heap until their time comes or somebody asks.
+        while self._heap and not self._sleeps(self._heap[0][1], self._heap[0][0]):
+            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     async def run(self) -> None:
@@ -70,11 +85,9 @@ class TimerActor:
         if not self._running or not self._heap:
             return float("inf")
         ahead_s = (self._heap[0][0] - self._clock.now_ms()) / 1000
-        return min(max(ahead_s, 0.0), LIMITS.clock_check_s)
+        return min(max(ahead_s, 0.0), self._check_s)
 
     def _wake(self) -> None:
-        if not self._running:
-            return
         now_ms = self._clock.now_ms()
         due: list[TaskId] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < LIMITS.wake_at_once:

@@ -7,6 +7,7 @@ running it again does no harm; ``"reconcile"`` asks the tool's own handler wheth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
@@ -44,6 +45,9 @@ __all__ = [
 T = TypeVar("T")
 Replay: TypeAlias = Literal["unsafe", "safe", "reconcile"]
 ExecutionMode: TypeAlias = Literal["parallel", "sequential"]
+
+
+_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]*")  # what every provider takes
 
 
 def _as_content(
@@ -143,7 +147,11 @@ class ToolApi(Protocol):
         ...
 
     def diagnostic(self, code: str, message: str) -> None:
-        """Add a diagnostic to the result, for people and programs."""
+        """Add a diagnostic to the result, for people and programs.
+
+        Raises:
+            InvalidValue: a part of it is not text that can be stored.
+        """
         ...
 
     @overload
@@ -222,6 +230,10 @@ class Tool:
                 f"tool {self.name!r}: replay is 'unsafe', 'safe' or 'reconcile', "
                 f"not {self.replay!r}."
             )
+        if self.mode not in ("parallel", "sequential"):
+            raise DefinitionError(
+                f"tool {self.name!r}: mode is 'parallel' or 'sequential', not {self.mode!r}."
+            )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise DefinitionError(f"tool {self.name!r}: timeout_s must be greater than 0.")
         if self.parameters is None:
@@ -281,7 +293,7 @@ def tool(
 
 
 def _check_name(name: str) -> None:
-    if not name or len(name) > LIMITS.name_length or not name.replace("-", "_").isidentifier():
+    if len(name) > LIMITS.name_length or not _NAME.fullmatch(name):
         raise DefinitionError(
             f"tool name {name!r}: use letters, digits, '_' and '-', beginning with a letter."
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, final, overload
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar, final, get_args, overload
 
 import attrs
 
@@ -23,6 +23,7 @@ from pidurable_actors.errors import InvalidValue
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
 from pidurable_actors.harness._submission import Submission
+from pidurable_actors.models import ThinkingLevel
 from pidurable_actors.records import (
     USER,
     ConversationId,
@@ -30,10 +31,12 @@ from pidurable_actors.records import (
     EntryDraft,
     EntryRecord,
     ImageBlock,
+    SubmissionType,
     TextBlock,
     UserMessage,
     WhenBusy,
 )
+from pidurable_actors.records.codec import message_to_json, messages_from_json
 from pidurable_actors.session import Binding, DocumentDefinition, Tx
 
 __all__ = ["UNSET", "AgentChoice", "Conversation", "Unset", "apply_choice"]
@@ -60,11 +63,17 @@ class AgentChoice:
         model: ``provider/model_id``.
         thinking_level: ``off``, ``low``, ``medium`` or ``high``.
         max_output_tokens: per answer.
+
+    Raises:
+        InvalidValue: a choice means nothing.
     """
 
     model: str | None = None
     thinking_level: str | None = None
     max_output_tokens: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_choices(self.model, self.thinking_level, self.max_output_tokens)
 
 
 @final
@@ -112,10 +121,9 @@ class Conversation:
         Cancellation: `Cancelled` means that nothing was stored; with a `request_id`, submitting
             again is safe in any case.
         """
-        blocks = (TextBlock(text=content),) if isinstance(content, str) else tuple(content)
-        if not blocks:
-            raise InvalidValue("content", "an input needs at least one block")
-        draft = EntryDraft(kind=USER, model=(UserMessage(content=blocks),))
+        draft = EntryDraft(kind=USER, model=(UserMessage(content=_as_blocks(content)),))
+        if when_busy not in get_args(WhenBusy):
+            raise InvalidValue("when_busy", f"use one of {', '.join(get_args(WhenBusy))}")
         return await self._admit(draft, "input", when_busy, request_id, caller)
 
     async def write(self, entry: EntryDraft, *, request_id: str | None = None) -> Submission:
@@ -138,11 +146,12 @@ class Conversation:
     async def _admit(
         self,
         draft: EntryDraft,
-        kind: Any,
+        kind: SubmissionType,
         when_busy: WhenBusy,
         request_id: str | None,
         caller: JsonObject | None,
     ) -> Submission:
+        _check_draft(draft)
         if request_id is not None:
             if not 1 <= len(request_id) <= LIMITS.name_length:
                 raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
@@ -205,19 +214,21 @@ class Conversation:
 
         Raises:
             UnknownModel: no installed provider serves the model.
+            InvalidValue: a choice means nothing.
             HarnessClosed, SessionFailed, ReadOnlySession: as named.
 
         Durability: on return the choices are stored.
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
-        if isinstance(model, str):
-            self._core.services.models.resolve(model)
         given = {
             "model": model,
             "thinking_level": thinking_level,
             "max_output_tokens": max_output_tokens,
         }
+        _check_choices(*(None if isinstance(v, Unset) else v for v in given.values()))
+        if isinstance(model, str):
+            self._core.services.models.resolve(model)
 
         async def change(tx: Tx) -> None:
             agent = await tx.doc(AGENT, self.id)
@@ -268,10 +279,11 @@ class Conversation:
         Cancellation: only the wait ends.
         """
         while True:
-            self._core.need_progress()
-            if not await self._core.engine.is_busy(self.id):
-                return
-            await self._core.engine.publisher.wait_change(("conversation", self.id))
+            with self._core.engine.publisher.watch(("conversation", self.id)) as changed:
+                self._core.need_progress()
+                if not await self._core.engine.is_busy(self.id):
+                    return
+                await changed.wait()
 
     # --- reading ---
 
@@ -351,6 +363,46 @@ class Conversation:
         Cancellation: nothing happened.
         """
         return (await self.snapshot(LIVE)).run is not None
+
+
+def _as_blocks(
+    content: str | tuple[TextBlock | ImageBlock, ...],
+) -> tuple[TextBlock | ImageBlock, ...]:
+    if isinstance(content, str):
+        blocks: tuple[TextBlock | ImageBlock, ...] = (TextBlock(text=content),)
+    elif isinstance(content, Iterable):
+        blocks = tuple(content)
+    else:
+        raise InvalidValue("content", "an input is text, or a tuple of text and image blocks")
+    if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
+        raise InvalidValue("content", "an input needs at least one block with something in it")
+    return blocks
+
+
+def _check_choices(model: object, thinking_level: object, max_output_tokens: object) -> None:
+    """Refuse choices that mean nothing; whether anybody serves the model is another question."""
+    if not isinstance(model, str | None):
+        raise InvalidValue("model", "a reference is text, written provider/model_id")
+    if thinking_level not in (None, *get_args(ThinkingLevel)):
+        raise InvalidValue("thinking_level", f"use one of {', '.join(get_args(ThinkingLevel))}")
+    if max_output_tokens is not None and not (
+        isinstance(max_output_tokens, int) and max_output_tokens >= 1
+    ):
+        raise InvalidValue("max_output_tokens", "use a whole number from 1 on")
+
+
+def _check_draft(draft: EntryDraft) -> None:
+    """Refuse an entry that could not be read again, before anything is written."""
+    check_json(draft.data, "entry.data")
+    if draft.model is None:
+        return
+    try:
+        stored: list[JSON] = [item for part in draft.model for item in message_to_json(part)]
+        again = messages_from_json(stored)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue("entry.content", f"it cannot be stored: {error}") from error
+    if again != draft.model:
+        raise InvalidValue("entry.content", "it has a part that is not strict JSON")
 
 
 def apply_choice(agent: AgentState, choice: AgentChoice) -> None:

@@ -65,41 +65,44 @@ def inspect_engine(engine: Engine) -> Inspection:
     return Inspection(
         scheduling=engine.supervisor.scheduling,
         closing=engine.closing,
-        tasks=tuple(_view(engine, slot) for slot in slots if not slot.ended),
+        # A task with a head and nothing durable is being created: nobody may see it yet.
+        tasks=tuple(_view(engine, s) for s in slots if s.durable is not None or s.head is None),
     )
 
 
 def _view(engine: Engine, slot: TaskSlot) -> TaskView:
+    """A picture of the durable record; of the index row while the record is not in memory."""
     record = slot.durable
     state = record.state if record is not None else None
+    status = state.status if state is not None else slot.status
     checkpoint = getattr(state, "checkpoint", None)
-    why, detail = _why(engine, slot)
+    why, detail = _why(engine, slot, status)
     return TaskView(
         id=slot.id,
         conversation_id=slot.conversation_id,
         kind=slot.kind,
-        status=slot.status,
+        status=status,
         why=why,
         detail=detail,
         owner=slot.owner,
         background=slot.background,
-        abort_requested=slot.abort_requested,
+        abort_requested=(slot if record is None else record).abort_requested,
         restarts=record.restarts if record is not None else 0,
         phase=checkpoint["phase"] if checkpoint is not None else None,
         waiting_on=state.on if isinstance(state, Waiting) else (),
-        until_ms=slot.until_ms,
+        until_ms=slot.until_ms if state is None else getattr(state, "until_ms", None),
     )
 
 
-def _why(engine: Engine, slot: TaskSlot) -> tuple[Why, str]:
+def _why(engine: Engine, slot: TaskSlot, status: TaskStatus) -> tuple[Why, str]:
     supervisor = engine.supervisor
     if slot.id in supervisor.running:
         return "running", ""
-    if slot.status in ("parked", "completing"):
-        return ("parked" if slot.status == "parked" else "completing"), ""
+    if status in ("parked", "completing"):
+        return ("parked" if status == "parked" else "completing"), ""
     blocked = supervisor.blocked_reason(slot.kind, slot.version)
     if blocked is not None:
         return "blocked", blocked
-    if slot.status in ("sleeping", "waiting"):
-        return ("sleeping" if slot.status == "sleeping" else "waiting"), ""
+    if status in ("sleeping", "waiting"):
+        return ("sleeping" if status == "sleeping" else "waiting"), ""
     return ("ready" if supervisor.scheduling else "not_scheduling"), ""

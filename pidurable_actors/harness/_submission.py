@@ -60,11 +60,12 @@ class Submission:
         """
         self._core.engine.storage.refuse_in_callback()
         while True:
-            record = await self.record()
-            if record.status in ("done", "unanswered"):
-                return record
-            self._core.need_progress()
-            await self._core.engine.publisher.wait_change(("submission", self.id))
+            with self._core.engine.publisher.watch(("submission", self.id)) as changed:
+                record = await self.record()
+                if record.status in ("done", "unanswered"):
+                    return record
+                self._core.need_progress()
+                await changed.wait()
 
     async def abort(self) -> bool:
         """Withdraw it while it is queued.

@@ -31,25 +31,41 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
         entries: the transcript, oldest first; at least from the newest head on.
     """
     shown = _visible(entries)
-    # Providers may use a call id again in a later answer: results pair with calls in order.
-    results: dict[str, deque[ToolResultMessage]] = defaultdict(deque)
-    for message in shown:
-        if isinstance(message, ToolResultMessage):
-            results[message.call_id].append(message)
+    results = _paired(shown)
     context: list[Message] = []
-    for message in shown:
-        if isinstance(message, ToolResultMessage):
-            continue
-        if isinstance(message, AssistantMessage) and message.stop_reason in _LEFT_OUT:
-            continue
-        if isinstance(message, AssistantMessage) and not message.content:
-            continue
-        context.append(message)
-        if isinstance(message, AssistantMessage):
-            for call in message.tool_calls:
-                waiting = results[call.id]
-                context.append(waiting.popleft() if waiting else _no_result(call.id, call.name))
+    for at, message in enumerate(shown):
+        match message:
+            case ToolResultMessage():
+                continue
+            case AssistantMessage():
+                if message.stop_reason in _LEFT_OUT or not message.content:
+                    continue
+                context.append(message)
+                for number, call in enumerate(message.tool_calls):
+                    context.append(results.get((at, number)) or _no_result(call.id, call.name))
+            case _:
+                context.append(message)
     return tuple(context)
+
+
+def _paired(shown: Sequence[Message]) -> dict[tuple[int, int], ToolResultMessage]:
+    """The result of each call, by the positions of its answer and of the call in it.
+
+    Providers use call ids again in later answers: a result belongs to the newest answer before it
+    that has a call of that id, and to the first of its calls that has none yet. One that finds no
+    such call, because it is orphaned or comes twice, belongs to nothing.
+    """
+    paired: dict[tuple[int, int], ToolResultMessage] = {}
+    waiting: dict[str, deque[tuple[int, int]]] = {}
+    for at, message in enumerate(shown):
+        if isinstance(message, AssistantMessage):
+            calls: defaultdict[str, deque[tuple[int, int]]] = defaultdict(deque)
+            for number, call in enumerate(message.tool_calls):
+                calls[call.id].append((at, number))
+            waiting.update(calls)
+        elif isinstance(message, ToolResultMessage) and waiting.get(message.call_id):
+            paired[waiting[message.call_id].popleft()] = message
+    return paired
 
 
 def harness_error(message: str) -> str:

@@ -6,6 +6,7 @@ from pidurable_actors.runtime._definition import (
     phase,
 )
 from pidurable_actors.runtime._durable import (
+    OUTCOME_TYPES,
     STEP_TYPES,
     NoProgress,
     checkpoint_in,
@@ -55,6 +56,7 @@ from pidurable_actors.runtime._values import (
 
 __all__ = [
     "MISSING",
+    "OUTCOME_TYPES",
     "STEP_TYPES",
     "Aborted",
     "AssistantEntry",

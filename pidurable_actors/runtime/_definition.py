@@ -101,6 +101,10 @@ def define_task(
         raise DefinitionError(f"{name}: version must be 1 or more, not {version}.")
     if inspect.getattr_static(cls, "start") is inspect.getattr_static(base, "start"):
         raise DefinitionError(f"{name}: define start(self), which returns the first checkpoint.")
+    if inspect.iscoroutinefunction(inspect.getattr_static(cls, "start")):
+        raise DefinitionError(f"{name}: start is a plain method; it waits for nothing.")
+    if not inspect.iscoroutinefunction(inspect.getattr_static(cls, "abort")):
+        raise DefinitionError(f"{name}: abort is an async method.")
     input_type, result_type = _type_arguments(cls, base)
     phases: dict[str, tuple[type[Checkpoint], str]] = {}
     for attribute in dir(cls):
@@ -121,7 +125,8 @@ def define_task(
 
 
 def _type_arguments(cls: type, base: type) -> tuple[type[object], object]:
-    for generic in getattr(cls, "__orig_bases__", ()):
+    # Every class of the MRO, because one that adds a generic mixin lists only its own bases.
+    for generic in (g for c in cls.__mro__ for g in c.__dict__.get("__orig_bases__", ())):
         origin = get_origin(generic)
         if isinstance(origin, type) and issubclass(origin, base):
             arguments = get_args(generic)
@@ -154,17 +159,18 @@ def _check_checkpoint(name: str, checkpoint: object) -> None:
 def _check_phase_method(name: str, attribute: str, method: object, result_type: object) -> None:
     if not inspect.iscoroutinefunction(method):
         raise DefinitionError(f"{name}.{attribute}: a phase is an async method.")
+    if len(inspect.signature(method).parameters) != 2:
+        raise DefinitionError(f"{name}.{attribute}: a phase takes its checkpoint and nothing else.")
     try:
         returned = get_type_hints(method).get("return")
     except Exception:  # noqa: BLE001 - names local to a function cannot be resolved; mypy sees them
         return
-    declared = {get_args(arm)[0] for arm in get_args(returned) if get_origin(arm) is Completed}
-    if (
-        declared
-        and not declared & {result_type, Any}
-        and not any(isinstance(arm, TypeVar) for arm in declared)
-    ):
+    arms = (returned, *get_args(returned))
+    declared = {get_args(arm)[0] for arm in arms if get_origin(arm) is Completed}
+    # What a mixin leaves open is settled by the class that uses it, and seen by type checkers.
+    known = {arm for arm in declared if not isinstance(arm, TypeVar)}
+    if known and result_type is not Any and not known & {result_type, Any}:
         raise DefinitionError(
-            f"{name}.{attribute}: it returns a result of type {declared.pop()!r}, the task's is "
+            f"{name}.{attribute}: it returns a result of type {known.pop()!r}, the task's is "
             f"{result_type!r}."
         )

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from pidurable_actors._json import JsonObject
-from pidurable_actors.errors import MisuseError, TaskRefused
+from pidurable_actors._json import JsonObject, check_json, check_text
+from pidurable_actors.errors import InvalidValue, MisuseError, TaskRefused
 from pidurable_actors.records import (
     AbortedOutcome,
     CompletedOutcome,
@@ -40,9 +40,18 @@ from pidurable_actors.runtime._task_actor import TaskActor
 from pidurable_actors.runtime._values import to_json
 from pidurable_actors.session import Tx
 
-__all__ = ["STEP_TYPES", "NoProgress", "checkpoint_in", "end_task", "store_step", "store_wait"]
+__all__ = [
+    "OUTCOME_TYPES",
+    "STEP_TYPES",
+    "NoProgress",
+    "checkpoint_in",
+    "end_task",
+    "store_step",
+    "store_wait",
+]
 
-STEP_TYPES = (Continue, SleepUntil, WaitFor, Completed, Failed, Aborted)
+OUTCOME_TYPES = (Completed, Failed, Aborted)
+STEP_TYPES = (Continue, SleepUntil, WaitFor, *OUTCOME_TYPES)
 
 
 class NoProgress(MisuseError):
@@ -71,15 +80,25 @@ async def store_wait(
     """
     checkpoint = cls.store_checkpoint(step.checkpoint)
     ids = tuple(dict.fromkeys(TaskId(task_id) for task_id in step.tasks))
-    live = False
+    live: list[TaskRecord] = []
+    failed: TaskId | None = None
     for task_id in ids:
         awaited = await tx.task(task_id)
         await _check_wait(tx, record, awaited, step)
-        live = live or not isinstance(awaited.state, Terminal)
+        if not isinstance(awaited.state, Terminal):
+            live.append(awaited)
+        elif awaited.state.outcome.status != "completed":
+            failed = failed or task_id
     if not live:
         if checkpoint == checkpoint_in(record):
             raise NoProgress
         return _live(tx, record, Running(checkpoint=checkpoint))
+    if step.policy == "fail_fast" and failed is not None:
+        # It failed before anybody waited for it; the others are stopped now.
+        for other in live:
+            if not other.abort_requested:
+                reason = f"task {failed} did not complete"
+                tx.put_task(attrs.evolve(other, abort_requested=True, abort_reason=reason))
     return _live(tx, record, Waiting(checkpoint=checkpoint, on=ids, policy=step.policy))
 
 
@@ -100,7 +119,7 @@ def store_step(
             return _live(tx, record, Running(checkpoint=checkpoint))
         case SleepUntil():
             checkpoint = cls.store_checkpoint(step.checkpoint)
-            return _live(tx, record, Sleeping(checkpoint=checkpoint, until_ms=int(step.when_ms)))
+            return _live(tx, record, Sleeping(checkpoint=checkpoint, until_ms=_when_ms(step)))
         case Completed():
             return end_task(tx, record, CompletedOutcome(result=to_json(step.result, "result")))
         case Failed():
@@ -109,6 +128,7 @@ def store_step(
             )
             return end_task(tx, record, outcome)
         case Aborted():
+            check_text(step.reason, "reason")
             return end_task(tx, record, AbortedOutcome(reason=step.reason))
         case _:
             raise MisuseError(
@@ -136,6 +156,15 @@ def checkpoint_in(record: TaskRecord) -> JsonObject | None:
     """The stored checkpoint, None once the task has an outcome."""
     state = record.state
     return None if isinstance(state, Completing | Terminal) else state.checkpoint
+
+
+def _when_ms(step: SleepUntil) -> int:
+    try:
+        when_ms = int(step.when_ms)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidValue("when_ms", f"{step.when_ms!r} is no time in milliseconds") from error
+    check_json(when_ms, "when_ms")
+    return when_ms
 
 
 def _live(tx: Tx, record: TaskRecord, state: LiveState) -> TaskRecord:

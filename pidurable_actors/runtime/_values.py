@@ -21,6 +21,16 @@ _converter: Final = Converter(unstruct_collection_overrides={tuple: list})
 _fast: Final = Converter(unstruct_collection_overrides={tuple: list}, detailed_validation=False)
 
 
+def _structure_none(value: object, _: object) -> None:
+    if value is not None:
+        raise ValueError(f"must be null, not {value!r}")
+
+
+for _each in (_converter, _fast):
+    # A task without an input has the input None.
+    _each.register_structure_hook(type(None), _structure_none)
+
+
 def to_json(value: object, path: str) -> JSON:
     """The strict JSON form of a value.
 

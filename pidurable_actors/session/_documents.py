@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast, final
 import attrs
 from cattrs import BaseValidationError, Converter
 
-from pidurable_actors._json import JSON, check_json
+from pidurable_actors._json import JSON, check_json, copy_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import DefinitionError, StorageCorrupt, StorageTooNew
 from pidurable_actors.records import DocumentRecord, ForkPolicy, HistoryPolicy, ScopeKind
@@ -58,7 +58,8 @@ class DocumentDefinition(Generic[D]):
         if record.version > self.version:
             raise StorageTooNew(f"document {self.kind!r}", record.version, self.version)
         try:
-            return _converter.structure(value, self.state)
+            # A copy, because a field of any type takes its part of the value as it is.
+            return _converter.structure(copy_json(value), self.state)
         except (BaseValidationError, TypeError, ValueError, KeyError) as error:
             raise StorageCorrupt(
                 f"document {self.kind!r} {record.id} does not fit {self.state.__name__}"

@@ -50,7 +50,7 @@ class Line:
         self.schedulable: Callable[[str, int], bool] = _nothing_runs
         self._reader = reader
         self._clock = clock
-        self._read_only = read_only
+        self.read_only = read_only
         self._status: LineState = "open"
         self._cause: BaseException | None = None
 
@@ -92,14 +92,16 @@ class Line:
 
         Raises:
             ReadOnlySession: it wrote something and the line is read-only.
+            HarnessClosed, SessionFailed: the line ended while the callback ran.
             PiDurableError: a rule or a check refused it; nothing was admitted.
         """
+        self.check()
         for rule in self.rules:
             rule(tx)
         changes, documents = tx.freeze()
         if not changes:
             return None
-        if self._read_only:
+        if self.read_only:
             raise ReadOnlySession(
                 "this harness was opened with read_only=True; open it as owner to change something."
             )

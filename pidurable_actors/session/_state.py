@@ -129,11 +129,6 @@ class SessionState:
         """How many live tasks `task_id` owns; each stays live until what it owns has ended."""
         return len(self.children.get(task_id, ()))
 
-    def is_busy(self, conversation_id: ConversationId) -> bool:
-        """Whether the conversation has live work that is not in the background."""
-        tasks = self.conversation_tasks.get(conversation_id, ())
-        return any(not self.tasks[task_id].background for task_id in tasks)
-
     # --- the two places of change ---
 
     def admit(self, batch: Batch, documents: Mapping[DocKey, CachedDocument]) -> None:

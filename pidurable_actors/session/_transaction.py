@@ -16,7 +16,7 @@ from typing import TypeVar, final
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject, check_json, decode_json, encode_json
+from pidurable_actors._json import JSON, JsonObject, check_json, copy_json, decode_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import (
     InvalidValue,
@@ -297,7 +297,7 @@ class Tx:
             conversation_id=conversation_id,
             kind=draft.kind,
             model=draft.model,
-            data=draft.data,
+            data=copy_json(draft.data),
             head=draft.head,
             edits=draft.edits,
             by_task_id=self._task_id,
@@ -580,12 +580,17 @@ class Tx:
     def _check_owner(self, owner: TaskId, where: ConversationId, *, background: bool) -> None:
         if background:
             raise TaskRefused("background work is owned by its conversation, not by a task.")
-        record = self.task_in_memory(owner)
-        if record is None or isinstance(record.state, Completing | Terminal):
+        # The index row is enough, so an owner that sleeps need not be loaded.
+        written, slot = self._tasks.get(owner), self._state.live(owner)
+        found = written or slot
+        status = slot.status if written is None and slot is not None else None
+        if written is not None:
+            status = written.state.status
+        if found is None or status in ("completing", "terminal"):
             raise TaskRefused(f"task {owner} is ending or missing; it can own no new work.", owner)
-        if record.abort_requested:
+        if found.abort_requested:
             raise TaskRefused(f"task {owner} is being aborted; it can own no new work.", owner)
-        if record.conversation_id != where:
+        if found.conversation_id != where:
             raise TaskRefused(f"task {owner} belongs to another conversation.", owner)
 
     def _is_background(self, task_id: TaskId) -> bool:
@@ -611,8 +616,9 @@ def _memo_text(name: str, value: JSON, memos: Mapping[str, JSON]) -> str:
     check_json(name, f"the name of {path}")
     check_json(value, path)
     text = encode_json(value)
-    if len(text) > LIMITS.memo_bytes:
-        raise InvalidValue(path, f"{len(text):,} bytes; a memo holds {LIMITS.memo_bytes:,}")
-    if memos and len(text) + len(encode_json(memos)) > LIMITS.memos_bytes:
+    size = len(text.encode())
+    if size > LIMITS.memo_bytes:
+        raise InvalidValue(path, f"{size:,} bytes; a memo holds {LIMITS.memo_bytes:,}")
+    if memos and size + len(encode_json(memos).encode()) > LIMITS.memos_bytes:
         raise InvalidValue(path, f"the memos of a task hold {LIMITS.memos_bytes:,} bytes in all")
     return text

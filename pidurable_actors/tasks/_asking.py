@@ -6,6 +6,7 @@ settings give (on every event with 0), so that a crash loses no more than that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -56,7 +57,10 @@ async def ask(
                         if within_ms:
                             came.tell()
                         else:
+                            # Storing is not the model's silence.
+                            silence.deadline = math.inf
                             await store_partial()
+                            silence.deadline = trio.current_time() + idle_s
             except Exception as raised:  # noqa: BLE001 - kept bare: a nursery would wrap it
                 error = raised
             nursery.cancel_scope.cancel()

@@ -8,10 +8,10 @@ returns.
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, final, overload
 
+import outcome
 import trio
 
 from pidurable_actors._json import JSON, check_json, copy_json
@@ -49,7 +49,10 @@ class ToolRun:
         self._key = key
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = ""
+        self._fresh: list[str] = []  # what came since it was trimmed
+        self._fresh_chars = 0
         self._dropped = 0
+        self._stored = ""  # what of the output the live document has
         self._dirty = trio.Event()
         self._over = False
         self.detail: JSON = None
@@ -107,6 +110,7 @@ class ToolRun:
     def diagnostic(self, code: str, message: str) -> None:
         """Add a diagnostic to the result."""
         self._check()
+        check_json([code, message], "diagnostic")
         self.diagnostics.append({"code": code, "message": message})
 
     @overload
@@ -150,42 +154,45 @@ class ToolRun:
     @property
     def shown(self) -> str:
         """The output kept, with a note on what was dropped."""
+        self._trim()
         if not self._dropped:
             return self._kept
         return f"[{self._dropped} characters dropped]\n{self._kept}"
 
-    @asynccontextmanager
-    async def storing(self) -> AsyncIterator[None]:
-        """Store output behind the tool's back while the block runs.
+    async def storing(self, work: Callable[[], Awaitable[object]]) -> object:
+        """Run `work`; store output behind its back meanwhile.
+
+        What it returns or raises comes out as it is: not in a group, and not lost to a
+        cancellation that it did not let through.
 
         Durability: what was shown `persist_within_ms` ago is stored.
 
-        Cancellation: the storing ends.
+        Cancellation: cancels `work`.
         """
-        done = trio.Event()
-        error: Exception | None = None
+        # Shielded, so that a cancellation from outside reaches the work alone: a result that the
+        # work has all the same is not lost on the way out. Bounded by the end of the work.
+        storer = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._store_regularly, done)
-            try:
-                yield
-            except Exception as raised:  # noqa: BLE001 - kept bare: a nursery would wrap it
-                error = raised
-            done.set()
-            self._dirty.set()
-            nursery.cancel_scope.cancel()
-        if error is not None:
-            raise error
+            nursery.start_soon(self._store_regularly, storer)
+            ended = await outcome.acapture(work)
+            storer.cancel()
+        self._keep(self._decoder.decode(b"", final=True))
+        if self._runtime.context.reason == "close" and self._stored != self.shown:
+            # Only a crash may lose output. Bounded like every commit.
+            with trio.CancelScope(shield=True):
+                await self._persist()
+        return ended.unwrap()
 
     def end(self) -> None:
         """Make every later use by the tool fail."""
         self._over = True
 
-    async def _store_regularly(self, done: trio.Event) -> None:
-        while not done.is_set():
-            await self._dirty.wait()
-            with trio.move_on_after(self._runtime.settings.progress.persist_within_ms / 1000):
-                await done.wait()
-            if not done.is_set():
+    async def _store_regularly(self, storer: trio.CancelScope) -> None:
+        with storer:
+            while True:
+                await self._dirty.wait()
+                # Waiting first gathers what comes meanwhile: at most one write per interval.
+                await trio.sleep(self._runtime.settings.progress.persist_within_ms / 1000)
                 self._dirty = trio.Event()
                 await self._persist()
 
@@ -199,15 +206,23 @@ class ToolRun:
                 slot.output = shown
 
         await self._runtime.commit(change)
+        self._stored = shown
 
     def _keep(self, text: str) -> None:
-        kept = self._kept + text
-        lines = kept.splitlines(keepends=True)
-        if len(lines) > OUTPUT_LINES:
-            kept = "".join(lines[-OUTPUT_LINES:])
-        kept = kept[-OUTPUT_CHARS:]
-        self._dropped += len(self._kept) + len(text) - len(kept)
-        self._kept = kept
+        self._fresh.append(text)
+        self._fresh_chars += len(text)
+        # Trimmed once in a while, or many small pieces would each cost the whole buffer.
+        if self._fresh_chars > OUTPUT_CHARS:
+            self._trim()
+
+    def _trim(self) -> None:
+        whole = self._kept + "".join(self._fresh)
+        lines = whole.splitlines(keepends=True)
+        kept = "".join(lines[-OUTPUT_LINES:]) if len(lines) > OUTPUT_LINES else whole
+        self._kept = kept[-OUTPUT_CHARS:]
+        self._dropped += len(whole) - len(self._kept)
+        self._fresh.clear()
+        self._fresh_chars = 0
 
     def _check(self) -> None:
         if self._over:

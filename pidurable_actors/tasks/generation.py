@@ -47,6 +47,7 @@ from pidurable_actors.records import (
     TaskRecord,
     ToolCallBlock,
     UnansweredReason,
+    Usage,
     model_context,
 )
 from pidurable_actors.records.codec import message_to_json, messages_from_json
@@ -62,12 +63,13 @@ from pidurable_actors.runtime import (
     SleepUntil,
     TaskActor,
     WaitFor,
+    checkpoint_in,
     phase,
 )
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
-from pidurable_actors.tasks.tool import ToolInput, ToolTask
+from pidurable_actors.tasks.tool import ResultCode, ToolInput, ToolTask, append_error
 
 __all__ = ["Generation", "Prepare", "Request", "Retry", "Tools"]
 
@@ -154,7 +156,9 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         self._answer = answer = Accumulator()
         try:
             provider, request = await self._build(at)
-            await ask(provider, request, answer, self.settings, self._store_partial)
+            await ask(
+                provider, request, answer, self.settings, lambda: self._store_partial(at.model)
+            )
             message = answer.message(model=at.model)
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
@@ -173,9 +177,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-        calls: tuple[ToolCallBlock, ...] = ()
-        if at.started:
-            calls = _calls_of(await self.entry(EntryId(at.entry)))
+        calls = _calls_of(await self.entry(EntryId(at.entry)))
 
         async def after(tx: Tx) -> Next[Answer]:
             if at.started < len(calls):
@@ -195,8 +197,10 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         """
 
         async def stop(tx: Tx) -> Outcome:
-            await self._keep_half(tx)
-            reason = self.runtime.record.abort_reason
+            record = self.runtime.record
+            await self._stop_request(tx, record)
+            await _answer_unstarted(tx, record, "aborted", "was aborted")
+            reason = record.abort_reason
             await fail_run(tx, self.conversation_id, "aborted", reason or None)
             return Aborted(reason)
 
@@ -214,6 +218,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         reason: UnansweredReason = "orphaned"
         if isinstance(outcome, FaultedOutcome):
             reason = "restart_limit" if _is_restart_limit(detail) else "faulted"
+        await _answer_unstarted(tx, task, "tool_error", "was not started")
         await fail_run(tx, task.conversation_id, reason, detail)
         return outcome
 
@@ -235,7 +240,9 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         services = self._services
         provider, model_id = services.models.resolve(at.model)
         entries = await self.runtime.transcript(self.conversation_id)
-        agent, session = await self._agent()
+        agent, session, left = await self._agent()
+        if left:
+            await self.commit(lambda tx: self._forget_half(tx, at.model))
         return provider, ModelRequest(
             model_id=model_id,
             messages=model_context([entry for entry in entries if entry.id <= at.newest]),
@@ -244,22 +251,31 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             session_id=session,
         )
 
-    async def _agent(self) -> tuple[ModelOptions, str | None]:
-        async def look(tx: Tx) -> tuple[ModelOptions, str | None]:
+    async def _agent(self) -> tuple[ModelOptions, str | None, bool]:
+        """Options, session id, and whether a request that a close cut off left half an answer."""
+
+        async def look(tx: Tx) -> tuple[ModelOptions, str | None, bool]:
             agent = await tx.doc(AGENT, self.conversation_id)
             provider = await tx.doc(PROVIDER, self.conversation_id)
+            live = await tx.doc(LIVE, self.conversation_id)
             options = ModelOptions(
                 max_output_tokens=agent.max_output_tokens,
                 thinking_level=cast("ThinkingLevel | None", agent.thinking_level),
             )
-            return options, provider.session_id or None
+            left = live.generation is not None and bool(live.generation.partial)
+            return options, provider.session_id or None, left
 
         return await self.runtime.look(look)
 
-    async def _store_partial(self) -> None:
+    async def _forget_half(self, tx: Tx, model: str) -> None:
+        # The request is sent again in full; what the closed one used was used all the same.
+        half = await self._take_half(tx)
+        await self._count(tx, model, half.usage)
+
+    async def _store_partial(self, model: str) -> None:
         answer = self._answer
         assert answer is not None, "only a request under way is stored"
-        content = message_to_json(answer.partial())
+        content = message_to_json(answer.partial(model=model))
 
         async def change(tx: Tx) -> None:
             generation = await self._generation(tx)
@@ -271,15 +287,13 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     async def _answered(self, answer: Accumulator, message: AssistantMessage) -> Next[Answer]:
         calls = message.tool_calls
-        data: JSON = None
-        if answer.malformed:
-            data = {"malformed": {call: bad.text for call, bad in answer.malformed.items()}}
+        data = _unusable_calls(answer)
 
         async def settle(tx: Tx) -> Next[Answer]:
             entry = tx.append_entry(
                 self.conversation_id, EntryDraft(kind=ASSISTANT, model=(message,), data=data)
             )
-            await self._count(tx, message.model, answer)
+            await self._count(tx, message.model, message.usage)
             live = await tx.doc(LIVE, self.conversation_id)
             if live.run is not None:
                 live.run.turns += 1
@@ -290,7 +304,10 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             await answer_run(tx, self._services, self.conversation_id, entry.id)
             return Completed(entry.id)
 
-        return await self.commit(settle)
+        step = await self.commit(settle)
+        # Stored whole; the run may go on in this object, and an abort must not store it again.
+        self._answer = None
+        return step
 
     async def _start_tools(
         self, tx: Tx, entry: EntryId, calls: tuple[ToolCallBlock, ...], first: int
@@ -318,8 +335,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         again = error.retryable and may_retry(self.settings.retry, at.attempt)
 
         async def settle(tx: Tx) -> Next[Answer]:
-            await self._keep_half(tx)
-            await self._count(tx, at.model, answer)
+            await self._keep_half(tx, at.model)
             if again:
                 return await self._later(tx, at, str(error), error.retry_after_s)
             detail: JSON = {"kind": error.kind, "message": str(error), "attempts": at.attempt}
@@ -333,8 +349,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         again = may_retry(self.settings.retry, at.attempt)
 
         async def settle(tx: Tx) -> Next[Answer]:
-            await self._keep_half(tx)
-            await self._count(tx, at.model, Accumulator())
+            await self._keep_half(tx, at.model)
             if again:
                 return await self._later(tx, at, "the process was cut off", None)
             detail: JSON = {"attempts": at.attempt}
@@ -371,19 +386,36 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         generation.error = error
         return SleepUntil(tx.now_ms + wait_ms, Retry(at.model, at.attempt + 1))
 
-    async def _keep_half(self, tx: Tx) -> None:
-        """Append what has come of the answer as an aborted one, if anything has."""
+    async def _stop_request(self, tx: Tx, record: TaskRecord) -> None:
+        """Keep what an aborted request was answered so far; nothing when none was under way."""
+        checkpoint = checkpoint_in(record) or {}
+        if checkpoint.get("phase") != Request.phase_name:
+            return
         generation = await self._generation(tx)
-        half = messages_from_json(generation.partial)
-        if self._answer is not None:
-            half = (self._answer.partial(),)
-        generation.partial = []
-        if half and half[0].content:
-            tx.append_entry(self.conversation_id, EntryDraft(kind=ASSISTANT, model=half))
+        if self._answer is not None or generation.partial or record.restarts:
+            await self._keep_half(tx, str(checkpoint.get("model")))
 
-    async def _count(self, tx: Tx, model: str, answer: Accumulator) -> None:
+    async def _keep_half(self, tx: Tx, model: str) -> None:
+        """Count a request that ended early, and append what came as an aborted answer, if any."""
+        half = await self._take_half(tx)
+        if self._answer is not None:
+            half = self._answer.partial(model=model)
+        if half.content:
+            tx.append_entry(self.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
+        await self._count(tx, model, half.usage)
+
+    async def _take_half(self, tx: Tx) -> AssistantMessage:
+        """Take the stored half answer out of the live document; an empty one when there is none."""
+        generation = await self._generation(tx)
+        stored = messages_from_json(generation.partial)
+        generation.partial = []
+        if stored and isinstance(stored[0], AssistantMessage):
+            return stored[0]
+        return AssistantMessage(content=(), stop_reason="aborted")
+
+    async def _count(self, tx: Tx, model: str, used: Usage) -> None:
         usage = await tx.doc(USAGE, self.conversation_id)
-        usage.add(model, answer.usage)
+        usage.add(model, used)
 
     async def _generation(self, tx: Tx) -> GenerationState:
         live = await tx.doc(LIVE, self.conversation_id)
@@ -396,11 +428,47 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         return self.runtime.service(AgentServices)
 
 
+def _unusable_calls(answer: Accumulator) -> JSON:
+    """What is wrong with calls that must not run: ``{"malformed": ..., "duplicates": ...}``."""
+    wrong: dict[str, JSON] = {}
+    if answer.malformed:
+        wrong["malformed"] = {call: bad.text for call, bad in answer.malformed.items()}
+    # A call that came without an id is no repetition.
+    repeated: dict[str, JSON] = {call: said for call, said in answer.duplicates.items() if said}
+    if repeated:
+        wrong["duplicates"] = repeated
+    return wrong or None
+
+
+async def _answer_unstarted(tx: Tx, task: TaskRecord, code: ResultCode, what: str) -> None:
+    """Leave a result for the calls of a sequential round that get no task any more.
+
+    Reads with care: it also runs when the task ends because what it would read is damaged.
+    """
+    checkpoint = checkpoint_in(task) or {}
+    entry, started = checkpoint.get("entry"), checkpoint.get("started")
+    if not isinstance(entry, int) or not isinstance(started, int):
+        return
+    found = await tx.entries(task.conversation_id, before=EntryId(entry + 1), limit=1)
+    for call in _calls_in(found[0])[started:] if found else ():
+        task_input = ToolInput(entry=entry, call_id=call.id, tool_name=call.name)
+        await append_error(tx, task_input, task, f"Tool {call.name} {what}", code)
+
+
 def _calls_of(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
-    for message in entry.model or ():
-        if isinstance(message, AssistantMessage):
-            return message.tool_calls
-    raise StorageRequestError(f"entry {entry.id} is not an answer.")
+    calls = _calls_in(entry)
+    if not calls:
+        raise StorageRequestError(f"entry {entry.id} is not an answer with tool calls.")
+    return calls
+
+
+def _calls_in(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
+    return tuple(
+        call
+        for message in entry.model or ()
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_calls
+    )
 
 
 def _is_restart_limit(error: JSON) -> bool:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._json import JSON, JsonObject, check_json
 from pidurable_actors.agent import (
     LIVE,
     USAGE,
@@ -58,7 +58,7 @@ from pidurable_actors.runtime import (
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._tool_run import ToolRun
 
-__all__ = ["Call", "Execute", "ToolInput", "ToolTask"]
+__all__ = ["Call", "Execute", "ResultCode", "ToolInput", "ToolTask", "append_error"]
 
 ResultCode: TypeAlias = Literal[
     "tool_unavailable",
@@ -98,6 +98,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
     """One tool call."""
 
     _passed_call = False
+    _run_now: ToolRun | None = None
 
     def start(self) -> Call:
         """Begin with the call."""
@@ -111,14 +112,12 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: runs again in full.
         """
-        block, malformed = await self._read_call()
+        block, unusable = await self._read_call()
         tool = self._tool()
         if tool is None:
             return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
-        if malformed:
-            return await self._fail(
-                "invalid_arguments", f"The arguments of {block.name} are not valid JSON"
-            )
+        if unusable:
+            return await self._fail("invalid_arguments", unusable)
         try:
             tool.signature.convert(block.arguments)
         except ArgumentsInvalid as error:
@@ -153,7 +152,10 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         Cancellation: runs again at the next open.
         """
         name = self.input.tool_name
-        return await self._settle_error("aborted", f"Tool {name} was aborted", Aborted("aborted"))
+        ending = Aborted("aborted")
+        return await self._settle_error(
+            "aborted", f"Tool {name} was aborted", ending, self._run_now
+        )
 
     @classmethod
     async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
@@ -173,32 +175,33 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         )
         live = await tx.doc(LIVE, task.conversation_id)
         slot = live.tools.get(str(task.id))
-        await _append_result(
-            tx, task_input, task, _error_content(slot.output if slot else "", message), code
-        )
+        await append_error(tx, task_input, task, message, code, shown=slot.output if slot else "")
         return FailedOutcome(error={"reason": code}) if limit else outcome
 
     # --- running ---
 
     async def _run(self, tool: Tool, at: Execute) -> Next[None]:
-        run = ToolRun(self.runtime, self.input.call_id, at.key)
+        run = self._begin(at)
         timeout_s = tool.timeout_s or self.settings.tool_timeout_s
+        result: ToolResult | None = None
         try:
             with trio.CancelScope() as deadline:
                 if timeout_s is not None:
                     deadline.deadline = trio.current_time() + timeout_s
                 arguments = tool.signature.convert(at.arguments)
-                async with run.storing():
-                    if tool.wants_api:
-                        value = await tool.execute(**arguments, api=run)
-                    else:
-                        value = await tool.execute(**arguments)
-                result = _as_result(tool.name, value)
+                if tool.wants_api:
+                    arguments["api"] = run
+                value = await run.storing(lambda: tool.execute(**arguments))
+                result = as_result(tool.name, value)
         except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
-            run.end()
             return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
-        run.end()
-        if deadline.cancelled_caught:
+        finally:
+            run.end()
+        if self.context.reason == "abort":
+            # The stop wins over a value that comes in spite of it: the runtime drops this step,
+            # says so, and runs the abort handler.
+            return Completed(None)
+        if result is None or deadline.cancel_called:
             return await self._fail(
                 "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
             )
@@ -206,19 +209,28 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
     async def _reconcile(self, tool: Tool, at: Execute) -> Next[None]:
         assert tool.on_reconcile is not None, "checked when the extension was made"
-        run = ToolRun(self.runtime, self.input.call_id, at.key)
+        handler = tool.on_reconcile
+        run = self._begin(at)
+        result: ToolResult | None = None
         try:
             arguments = tool.signature.convert(at.arguments)
-            found = await tool.on_reconcile(arguments, run)
+            found = await run.storing(lambda: handler(arguments, run))
+            if not isinstance(found, NotDone | Unknown):
+                result = as_result(tool.name, found)
         except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
             self.report(error)
             return await self._interrupted()
+        finally:
+            run.end()
+        if result is not None:
+            return await self._store_result(result, run)
         if isinstance(found, NotDone):
             return await self._run(tool, at)
-        if isinstance(found, Unknown):
-            return await self._interrupted()
-        run.end()
-        return await self._store_result(_as_result(tool.name, found), run)
+        return await self._interrupted()
+
+    def _begin(self, at: Execute) -> ToolRun:
+        self._run_now = ToolRun(self.runtime, self.input.call_id, at.key)
+        return self._run_now
 
     async def _interrupted(self) -> Next[None]:
         name = self.input.tool_name
@@ -231,7 +243,9 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
     async def _store_result(self, result: ToolResult, run: ToolRun) -> Next[None]:
         data: JsonObject = {"details": run.detail if result.details is None else result.details}
         if run.diagnostics:
-            data["diagnostics"] = list(run.diagnostics)
+            data["diagnostics"] = run.diagnostics
+
+        ending = Completed(None)
 
         async def settle(tx: Tx) -> Next[None]:
             await _append(
@@ -245,13 +259,13 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             if result.usage is not None:
                 usage = await tx.doc(USAGE, self.conversation_id)
                 usage.add(f"tool/{self.input.tool_name}", result.usage)
-            return Completed(None)
+            return ending
 
         # A result that exists must not be lost to a cancellation that comes before it is stored.
         # Bounded: the line by the limit on callbacks, the storage by its own time limit.
         with trio.CancelScope(shield=True):
-            return await self.commit(settle)
-        raise AssertionError("nobody cancels the shield")
+            await self.commit(settle)
+        return ending
 
     async def _fail(self, code: ResultCode, message: str, run: ToolRun | None = None) -> Next[None]:
         ending = Failed({"code": code, "message": message})
@@ -268,8 +282,9 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             live = await tx.doc(LIVE, self.conversation_id)
             slot = live.tools.get(str(self.task_id))
             shown = run.shown if run is not None else slot.output if slot is not None else ""
-            content = _error_content(shown, message)
-            await _append_result(tx, self.input, self.runtime.record, content, code)
+            await append_error(
+                tx, self.input, self.runtime.record, message, code, shown=shown, run=run
+            )
             return ending
 
         return await self.commit(settle)
@@ -279,23 +294,42 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
     def _tool(self) -> Tool | None:
         return self.runtime.service(AgentServices).registry.tools().get(self.input.tool_name)
 
-    async def _read_call(self) -> tuple[ToolCallBlock, bool]:
+    async def _read_call(self) -> tuple[ToolCallBlock, str]:
+        """The call, and what is wrong with it; empty when it can be run."""
         entry = await self.entry(EntryId(self.input.entry))
+        wrong = entry.data if isinstance(entry.data, dict) else {}
         for message in entry.model or ():
-            if isinstance(message, AssistantMessage):
-                for block in message.tool_calls:
-                    if block.id == self.input.call_id:
-                        malformed = isinstance(entry.data, dict) and entry.data.get("malformed")
-                        return block, bool(isinstance(malformed, dict) and block.id in malformed)
+            for block in message.tool_calls if isinstance(message, AssistantMessage) else ():
+                if block.id == self.input.call_id:
+                    return block, _what_is_wrong(block, wrong)
         raise LookupError(f"entry {entry.id} has no call {self.input.call_id!r}")
 
 
-def _as_result(name: str, value: object) -> ToolResult:
-    if isinstance(value, ToolResult):
-        return value
-    if isinstance(value, str):
-        return ToolResult(value)
-    raise TypeError(f"tool {name} returned {type(value).__name__}; return text or a ToolResult")
+def _what_is_wrong(call: ToolCallBlock, wrong: JsonObject) -> str:
+    malformed, duplicates = wrong.get("malformed"), wrong.get("duplicates")
+    if isinstance(malformed, dict) and call.id in malformed:
+        return f"The arguments of {call.name} are not valid JSON"
+    if isinstance(duplicates, dict) and call.id in duplicates:
+        return f"The call id {duplicates[call.id]} was used twice in one answer; call again"
+    return ""
+
+
+def as_result(name: str, value: object) -> ToolResult:
+    """What a tool returned, as a result that can be stored.
+
+    Raises:
+        TypeError: it is no result.
+        InvalidValue: a part of it is not strict JSON.
+    """
+    result = ToolResult(value) if isinstance(value, str) else value
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"tool {name} returned {type(value).__name__}; return text or a ToolResult")
+    for block in result.content:
+        if not isinstance(block, TextBlock | ImageBlock):
+            raise TypeError(f"tool {name} returned {type(block).__name__} as content")
+        check_json(attrs.asdict(block), "content")
+    check_json(result.details, "details")
+    return result
 
 
 def _error_content(shown: str, message: str) -> tuple[TextBlock | ImageBlock, ...]:
@@ -303,14 +337,35 @@ def _error_content(shown: str, message: str) -> tuple[TextBlock | ImageBlock, ..
     return (TextBlock(text=f"{shown}{gap}{harness_error(message)}"),)
 
 
-async def _append_result(
+async def append_error(
     tx: Tx,
     task_input: ToolInput,
     task: TaskRecord,
-    content: tuple[TextBlock | ImageBlock, ...],
+    message: str,
     code: ResultCode,
+    *,
+    shown: str = "",
+    run: ToolRun | None = None,
 ) -> None:
-    data: JsonObject = {"diagnostics": [{"code": code}]}
+    """Append the result by which the harness says why a call has none of its own.
+
+    Args:
+        tx: the commit.
+        task_input: which call.
+        task: the task of the call, or the one that would have started it.
+        message: for the model.
+        code: for programs.
+        shown: output to keep before the message.
+        run: whose details and diagnostics are kept.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    data: JsonObject = {"diagnostics": [{"code": code}, *(run.diagnostics if run else ())]}
+    if run is not None and run.detail is not None:
+        data["details"] = run.detail
+    content = _error_content(shown, message)
     await _append(tx, task_input, task, content, data, is_error=True)
 
 

@@ -1,0 +1,124 @@
+"""Ends that the runtime decides: a fault of the task's code, and being cut off too often.
+
+Functions of a transaction. They complete an end with what the task's class leaves behind, and say
+what the host is told. They never run the task's phases or its abort handler.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from pidurable_actors._json import JSON
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.records import (
+    Completing,
+    FaultedOutcome,
+    Parked,
+    Pending,
+    TaskId,
+    TaskOutcome,
+    TaskRecord,
+    Terminal,
+)
+from pidurable_actors.runtime import Report, ReportKind, TaskActor, end_task
+from pidurable_actors.session import Tx
+
+__all__ = ["about", "describe_error", "end_by_runtime", "in_words", "stop_crash_loop"]
+
+AnyActor: TypeAlias = TaskActor[Any, Any]
+
+
+async def end_by_runtime(
+    tx: Tx, cls: type[AnyActor] | None, task_id: TaskId, outcome: TaskOutcome
+) -> bool:
+    """End a task without its own code, in one commit with what its class leaves behind.
+
+    Returns:
+        Whether the task was live and had no outcome yet.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    record = await tx.task(task_id)
+    if isinstance(record.state, Terminal | Completing):
+        return False
+    if cls is not None:
+        outcome = await cls.ended_by_runtime(tx, record, outcome)
+        record = await tx.task(task_id)
+    end_task(tx, record, outcome)
+    return True
+
+
+async def stop_crash_loop(
+    tx: Tx, cls: type[AnyActor], record: TaskRecord, policy: Literal["end", "park"]
+) -> Report:
+    """End or park a task that was cut off too often without progress.
+
+    One that is being aborted is ended whatever the policy: its handler is what is cut off, and a
+    parked task would only be sent to it again.
+
+    Returns:
+        What the host is told once it is stored.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    state = record.state
+    if policy == "park" and isinstance(state, Pending) and not record.abort_requested:
+        tx.put_task(attrs.evolve(record, state=Parked(checkpoint=state.checkpoint)))
+        return about("task_parked", record, reason="restart_limit")
+    outcome = FaultedOutcome(error={"reason": "restart_limit", "restarts": record.restarts})
+    await end_by_runtime(tx, cls, record.id, outcome)
+    kind: ReportKind = "task_interrupted" if cls.definition.builtin else "task_faulted"
+    return about(kind, record, reason="restart_limit")
+
+
+def about(
+    kind: ReportKind,
+    record: TaskRecord,
+    *,
+    reason: str = "",
+    detail: str = "",
+    error: BaseException | None = None,
+) -> Report:
+    """A report about a task."""
+    return Report(
+        kind=kind,
+        reason=reason,
+        detail=detail,
+        error=error,
+        task_id=record.id,
+        conversation_id=record.conversation_id,
+    )
+
+
+def describe_error(error: BaseException) -> JSON:
+    """What is stored of an exception: its type, its message and the end of its trace."""
+    trace = "".join(traceback.format_exception(error))
+    return {
+        "type": _storable(type(error).__name__),
+        "message": _storable(_message(error)),
+        "trace": _storable(trace[-LIMITS.error_chars :]),
+    }
+
+
+def in_words(error: BaseException) -> str:
+    """An exception in one line for people."""
+    return f"{type(error).__name__}: {_message(error)}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the text of a user's exception is user code
+        return "(its text could not be made)"
+
+
+def _storable(text: str) -> str:
+    # A message may hold anything, a lone surrogate included; the record must stay storable.
+    return text[: LIMITS.error_chars].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,201 @@
+"""The rows of the table: what is promised, in the order of the design's chapter on speed.
+
+Goals that name a runtime that this command cannot install (Restate) are put as the share of raw
+SQLite that they were on the machine where both were measured.
+"""
+
+from __future__ import annotations
+
+from tests.benchmarks.probes import GROWTH, Sizes
+from tests.benchmarks.rows import Goal, Reading, Row
+
+__all__ = ["rows"]
+
+_STEP_GOALS = {
+    ("one", "power"): Goal(text="3 x LangGraph, 0.6 x raw", times={"lg": 3, "raw": 0.6}),
+    ("one", "process"): Goal(text="10 x LangGraph", times={"lg": 10}),
+    # 20,000 of 80,400 rows a second in batches, and 13,400 of 69,500.
+    ("many", "process"): Goal(
+        text="60 x DBOS, 10 x Restate (0.25 x raw)", times={"dbos": 60, "raw": 0.25}
+    ),
+    ("many", "power"): Goal(text="7 x Restate (0.19 x raw)", times={"raw": 0.19}),
+}
+_FLAT = Goal(text="no slower beside many (0.8)", times={"raw": 0.8})
+
+
+def rows(sizes: Sizes) -> list[Row]:
+    """All rows at the sizes of a run."""
+    return [
+        *_raw(),
+        *_steps(sizes),
+        *_waiting(sizes),
+        *_answers(sizes),
+        *_loop(sizes),
+        *_cold(),
+        *_growth(sizes),
+    ]
+
+
+def _raw() -> list[Row]:
+    return [
+        Row(
+            name=f"raw-{synchronous}-{batch}",
+            what=f"raw SQLite, {batch} row{'s' * (batch > 1)} per transaction, {synchronous}",
+            unit="rows/s",
+            better="more",
+            ours=Reading(f"raw-{synchronous}-{batch}", "rate"),
+        )
+        for synchronous in ("NORMAL", "FULL")
+        for batch in (1, 256)
+    ]
+
+
+def _steps(sizes: Sizes) -> list[Row]:
+    shapes = {"one": (1, sizes.one), "some": sizes.some, "many": sizes.many}
+    made: list[Row] = []
+    for shape, (tasks, steps) in shapes.items():
+        work = f"{tasks} task{'s' * (tasks > 1)} x {steps} steps"
+        batch = 1 if shape == "one" else 256
+        for durability, synchronous in (("process", "NORMAL"), ("power", "FULL")):
+            others = {
+                "raw": Reading(f"raw-{synchronous}-{batch}", "rate"),
+                "dbos": Reading(f"dbos-steps-{shape}", "rate"),
+                "lg": Reading(f"lg-steps-{shape}", "rate"),
+            }
+            for variant in ("continue", "sleep"):
+                probe = f"steps-{shape}-{durability}-{variant}"
+                sleeping = variant == "sleep"
+                made.append(
+                    Row(
+                        name=probe,
+                        what=f"{work}, {durability}{', slept between' * sleeping}",
+                        unit="steps/s",
+                        better="more",
+                        ours=Reading(probe, "rate"),
+                        others=others,
+                        goal=None if sleeping else _STEP_GOALS.get((shape, durability)),
+                    )
+                )
+            probe = f"steps-{shape}-{durability}-continue"
+            made.append(
+                _less(f"{probe}-cpu", f"{work}, {durability}", "us CPU/step", probe, "cpu_us")
+            )
+    return made
+
+
+def _waiting(sizes: Sizes) -> list[Row]:
+    waiting, sleepers = f"{sizes.waiting:,} tasks waiting", f"{sizes.sleepers:,} tasks asleep"
+    times = {peer: Reading(f"{peer}-kill", "since_start_s") for peer in ("dbos", "lg")}
+    memory = {peer: Reading(f"{peer}-kill", "parked_mb") for peer in ("dbos", "lg")}
+    return [
+        _less(
+            "kill", f"{waiting}: start after kill -> all done", "s", "kill", "since_start_s", 0.6,
+            others=times,
+        ),
+        _less(
+            "waiting-memory", f"{waiting}: peak memory", "MB", "kill", "parked_mb", 40,
+            others=memory,
+        ),
+        _less("sleepers-open", f"{sleepers}: open", "s", "sleepers", "open_s", 2.0),
+        _less("sleepers-memory", f"{sleepers}: peak memory", "MB", "sleepers", "hwm_mb", 150),
+    ]
+
+
+def _answers(sizes: Sizes) -> list[Row]:
+    what = f"{sizes.answers:,} conversations: input, tool call, answer"
+    return [
+        Row(
+            name="answers",
+            what=what,
+            unit="answers/s",
+            better="more",
+            ours=Reading("answers", "rate"),
+        ),
+        _less("answers-commits", what, "commits/answer", "answers", "commits", 15),
+        _less("answers-cpu", what, "ms CPU/answer", "answers", "cpu_ms", 1.5),
+    ]
+
+
+def _loop(sizes: Sizes) -> list[Row]:
+    made: list[Row] = []
+    for who in ("conversations", "tasks"):
+        what, probe = f"ticker beside {sizes.busy:,} {who} committing", f"loop-{who}"
+        for at in ("p50", "p99", "max"):
+            limit = 5.0 if at == "p99" else None
+            made.append(_less(f"{probe}-{at}", what, f"ms late, {at}", probe, f"{at}_ms", limit))
+        made.append(
+            Row(
+                name=f"{probe}-rate",
+                what=what,
+                unit="commits/s",
+                better="more",
+                ours=Reading(probe, "rate"),
+                others={"raw": Reading("raw-NORMAL-256", "rate")},
+            )
+        )
+    return made
+
+
+def _cold() -> list[Row]:
+    others = {
+        "raw": Reading("raw-cold", "seconds"),
+        "dbos": Reading("dbos-cold", "since_start_s"),
+        "lg": Reading("lg-cold", "since_start_s"),
+    }
+    return [
+        _less("cold", "cold start to the first commit", "s", "cold", "seconds", 0.2, others=others),
+        _less("imports", "SDKs, drivers, servers imported", "modules", "imports", "foreign", 0),
+    ]
+
+
+def _growth(sizes: Sizes) -> list[Row]:
+    few, many = sizes.growth
+    made = [
+        Row(
+            name=f"growth-{kind}",
+            what=f"commit beside {many:,} {_NAMES[kind]} (raw: {few:,})",
+            unit="us CPU/commit",
+            better="less",
+            ours=Reading(f"growth-{kind}-many", "cpu_us"),
+            others={"raw": Reading(f"growth-{kind}-few", "cpu_us")},
+            goal=_FLAT,
+        )
+        for kind in GROWTH
+    ]
+    what = f"left in memory by {sizes.ended:,} ended tasks"
+    return [
+        *made,
+        _less("ended-blocks", what, "blocks/1000 tasks", "ended-memory", "blocks", 50),
+        _less("ended-resident", what, "KB/1000 tasks", "ended-memory", "resident_kb"),
+    ]
+
+
+_NAMES = {
+    "entries": "entries",
+    "live": "running tasks",
+    "sleeping": "sleeping tasks",
+    "ended": "ended tasks",
+    "conversations": "conversations",
+}
+
+
+def _less(
+    name: str,
+    what: str,
+    unit: str,
+    probe: str,
+    field: str,
+    limit: float | None = None,
+    *,
+    others: dict[str, Reading] | None = None,
+) -> Row:
+    goal = None if limit is None else Goal(text=f"at most {limit:g}", limit=limit)
+    return Row(
+        name=name,
+        what=what,
+        unit=unit,
+        better="less",
+        ours=Reading(probe, field),
+        others=others or {},
+        goal=goal,
+    )

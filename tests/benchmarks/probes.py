@@ -1,0 +1,199 @@
+"""The probes: every measurement by name, at the sizes of a run.
+
+A probe that needs several processes is put together here: the parent kills, waits and starts.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+import attrs
+
+from tests.benchmarks import measure_cold
+from tests.benchmarks.children import Numbers, call, script
+
+__all__ = ["FULL", "GROWTH", "QUICK", "Lab", "Probe", "Sizes", "probes"]
+
+GROWTH = ("entries", "live", "sleeping", "ended", "conversations")
+PEERS = {"dbos": "dbos_peer", "lg": "langgraph_peer"}
+
+
+@attrs.frozen(kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    one: int
+    some: tuple[int, int]
+    many: tuple[int, int]
+    repeat: int
+    raw_s: float
+    waiting: int
+    due_in_s: float
+    peer_due_in_s: int
+    sleepers: int
+    answers: int
+    busy: int
+    ticking_s: float
+    growth: tuple[int, int]
+    growth_steps: int
+    ended: int
+
+
+FULL = Sizes(
+    one=1_000,
+    some=(100, 50),
+    many=(1_000, 10),
+    repeat=5,
+    raw_s=1.0,
+    waiting=1_000,
+    due_in_s=4.0,
+    peer_due_in_s=25,
+    sleepers=100_000,
+    answers=1_000,
+    busy=10_000,
+    ticking_s=4.0,
+    growth=(100, 10_000),
+    growth_steps=3_000,
+    ended=10_000,
+)
+QUICK = Sizes(
+    one=50,
+    some=(5, 10),
+    many=(20, 5),
+    repeat=1,
+    raw_s=0.05,
+    waiting=20,
+    due_in_s=1.0,
+    peer_due_in_s=4,
+    sleepers=1_000,
+    answers=5,
+    busy=50,
+    ticking_s=0.2,
+    growth=(10, 200),
+    growth_steps=50,
+    ended=100,
+)
+
+
+@attrs.frozen
+class Lab:
+    """Where measurements put their files, and the interpreters of the peers."""
+
+    directory: Path
+    peers: Mapping[str, Path]
+
+    @contextmanager
+    def place(self) -> Iterator[Path]:
+        """A new directory on the file system of the run, gone afterwards."""
+        made = Path(tempfile.mkdtemp(prefix="bench-", dir=self.directory))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+Probe = Callable[[Lab], Numbers]
+
+
+def probes(sizes: Sizes) -> dict[str, Probe]:
+    """Every probe by name."""
+    made: dict[str, Probe] = {}
+    for synchronous in ("NORMAL", "FULL"):
+        for batch in (1, 256):
+            made[f"raw-{synchronous}-{batch}"] = _called(
+                "measure_raw", "transactions", synchronous=synchronous, batch=batch,
+                seconds=sizes.raw_s,
+            )
+    shapes = {"one": (1, sizes.one), "some": sizes.some, "many": sizes.many}
+    for shape, (tasks, steps) in shapes.items():
+        for durability in ("process", "power"):
+            for variant in ("continue", "sleep"):
+                made[f"steps-{shape}-{durability}-{variant}"] = _called(
+                    "measure_steps", "run", tasks=tasks, steps=steps, durability=durability,
+                    variant=variant, repeat=sizes.repeat if shape == "one" else 1,
+                )
+        for peer in PEERS:
+            made[f"{peer}-steps-{shape}"] = _scripted(peer, "steps", tasks, steps)
+    made["kill"] = partial(_kill, sizes)
+    made["sleepers"] = partial(_sleepers, sizes)
+    made["answers"] = _called("measure_answers", "run", conversations=sizes.answers)
+    for who in ("conversations", "tasks"):
+        made[f"loop-{who}"] = _called(
+            "measure_loop", "run", count=sizes.busy, who=who, seconds=sizes.ticking_s
+        )
+    made["cold"] = partial(_cold, measure_cold.ours)
+    made["raw-cold"] = partial(_cold, measure_cold.raw)
+    made["imports"] = lambda _: {"foreign": len(measure_cold.foreign_modules())}
+    for many in GROWTH:
+        for name, count in zip(("few", "many"), sizes.growth, strict=True):
+            made[f"growth-{many}-{name}"] = _called(
+                "measure_growth", "beside", many=many, count=count, steps=sizes.growth_steps
+            )
+    made["ended-memory"] = _called("measure_growth", "memory_after", tasks=sizes.ended)
+    for peer in PEERS:
+        made[f"{peer}-kill"] = partial(_kill_peer, sizes, peer)
+        made[f"{peer}-cold"] = _scripted(peer, "cold", until="first")
+    return made
+
+
+def _called(module: str, function: str, **arguments: object) -> Probe:
+    def probe(lab: Lab) -> Numbers:
+        with lab.place() as place:
+            return call(module, function, path=str(place / "bench.sqlite"), **arguments)
+
+    return probe
+
+
+def _scripted(peer: str, what: str, *numbers: int, until: str = "end") -> Probe:
+    def probe(lab: Lab) -> Numbers:
+        with lab.place() as place:
+            return script(lab.peers[peer], PEERS[peer], place, what, *numbers, until=until)
+
+    return probe
+
+
+def _cold(measure: Callable[[Path], Numbers], lab: Lab) -> Numbers:
+    with lab.place() as place:
+        return measure(place)
+
+
+def _kill(sizes: Sizes, lab: Lab) -> Numbers:
+    with lab.place() as place:
+        path, tasks = str(place / "bench.sqlite"), sizes.waiting
+        parked = call(
+            "measure_waiting", "park", until="parked", path=path, tasks=tasks,
+            due_in_s=sizes.due_in_s,
+        )
+        _wait_until(parked["due_s"])
+        done = call("measure_waiting", "recover", until="recovered", path=path, tasks=tasks)
+    return {**done, "parked_mb": parked["hwm_mb"]}
+
+
+def _kill_peer(sizes: Sizes, peer: str, lab: Lab) -> Numbers:
+    python, name, tasks = lab.peers[peer], PEERS[peer], sizes.waiting
+    with lab.place() as place:
+        parked = script(
+            python, name, place, "park", tasks, sizes.peer_due_in_s, until="parked"
+        )
+        _wait_until(parked["due_s"])
+        done = script(python, name, place, "recover", tasks, until="recovered")
+    return {**done, "parked_mb": parked["hwm_mb"]}
+
+
+def _sleepers(sizes: Sizes, lab: Lab) -> Numbers:
+    with lab.place() as place:
+        path = str(place / "bench.sqlite")
+        call("measure_waiting", "build", path=path, tasks=sizes.sleepers)
+        return call("measure_waiting", "open_sleepers", path=path, tasks=sizes.sleepers)
+
+
+def _wait_until(due_s: float) -> None:
+    # Nothing is measured meanwhile; what sleeps must be due before the clock starts.
+    Event().wait(max(0.0, due_s - time.time()) + 0.05)
