@@ -29,7 +29,8 @@ from pidurable_actors.harness import (
     open_harness,
     supervise_harness,
 )
-from pidurable_actors.models import Models, Reply, ScriptedModel, ToolCall
+from pidurable_actors.models import Models, Reply, ScriptedContext, ScriptedModel, ToolCall
+from pidurable_actors.records import text_of
 from pidurable_actors.runtime import (
     MISSING,
     Aborted,
@@ -50,7 +51,7 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx, define_doc
-from pidurable_actors.settings import Settings
+from pidurable_actors.settings import ProgressSettings, RetrySettings, Settings
 
 __all__ = [
     "BACKGROUND",
@@ -76,9 +77,12 @@ __all__ = [
     "Outcome",
     "Page",
     "PiDurableError",
+    "ProgressSettings",
     "Registry",
     "Reply",
     "Report",
+    "RetrySettings",
+    "ScriptedContext",
     "ScriptedModel",
     "Settings",
     "SleepUntil",
@@ -99,5 +103,6 @@ __all__ = [
     "open_harness",
     "phase",
     "supervise_harness",
+    "text_of",
     "tool",
 ]

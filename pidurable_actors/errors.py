@@ -14,6 +14,7 @@
     │   ├── ReadOnlySession         a write or a schedule through a read-only harness
     │   ├── TaskRefused             a task may not be created, retried or waited for like that
     │   ├── UnknownModel            a model reference that no provider serves
+    │   ├── Unanswered              a submission ended without an answer
     │   └── CallbackTooSlow         a commit callback held the line too long and was cancelled
     ├── StorageRequestError         a bad read: unknown id, malformed or foreign cursor
     │   └── CursorTooOld            what the cursor points at is no longer kept
@@ -67,6 +68,7 @@ __all__ = [
     "StorageUnusable",
     "TaskRefused",
     "TransactionClosed",
+    "Unanswered",
     "UnknownModel",
 ]
 
@@ -201,6 +203,23 @@ class UnknownModel(RefusedError):
     def __init__(self, reference: str, reason: str) -> None:
         super().__init__(f"model {reference!r}: {reason}")
         self.reference = reference
+
+
+class Unanswered(RefusedError):
+    """A submission ended without an answer.
+
+    Attributes:
+        submission_id: the submission.
+        reason: why, such as ``model_error``, ``interrupted`` or ``aborted``.
+        detail: what more is known, as JSON.
+    """
+
+    def __init__(self, submission_id: int, reason: str, detail: object) -> None:
+        more = "" if detail is None else f" ({detail})"
+        super().__init__(f"submission {submission_id} ended without an answer: {reason}{more}")
+        self.submission_id = submission_id
+        self.reason = reason
+        self.detail = detail
 
 
 class CallbackTooSlow(RefusedError):

@@ -7,12 +7,14 @@ what the host is told. They never run the task's phases or its abort handler.
 from __future__ import annotations
 
 import traceback
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 
 from pidurable_actors._json import JSON
 from pidurable_actors._limits import LIMITS
+from pidurable_actors.errors import ClosedError, StorageError
 from pidurable_actors.records import (
     Completing,
     FaultedOutcome,
@@ -26,8 +28,16 @@ from pidurable_actors.records import (
 from pidurable_actors.runtime import Report, ReportKind, TaskActor, end_task
 from pidurable_actors.session import Tx
 
-__all__ = ["about", "describe_error", "end_by_runtime", "in_words", "stop_crash_loop"]
+__all__ = [
+    "about",
+    "describe_error",
+    "end_by_runtime",
+    "in_words",
+    "stop_crash_loop",
+    "with_hook",
+]
 
+T = TypeVar("T")
 AnyActor: TypeAlias = TaskActor[Any, Any]
 
 
@@ -53,28 +63,58 @@ async def end_by_runtime(
     return True
 
 
+async def with_hook(
+    commit: Callable[[Callable[[Tx], Awaitable[T]]], Awaitable[T]],
+    cls: type[AnyActor],
+    end: Callable[[Tx, type[AnyActor] | None], Awaitable[T]],
+    failed: Callable[[Exception], None],
+) -> T:
+    """Commit an end with what the class leaves behind, or without it when the class fails.
+
+    Args:
+        commit: commits one callback.
+        cls: the class.
+        end: the callback, given the class, or None to do without it.
+        failed: told of what the class did wrong; its writes were rolled back.
+
+    Durability: stored on return.
+
+    Cancellation: `Cancelled` means that nothing was stored.
+    """
+    try:
+        return await commit(lambda tx: end(tx, cls))
+    except (ClosedError, StorageError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the hook is user code and fails only its own part
+        failed(error)
+        return await commit(lambda tx: end(tx, None))
+
+
 async def stop_crash_loop(
-    tx: Tx, cls: type[AnyActor], record: TaskRecord, policy: Literal["end", "park"]
-) -> Report:
+    tx: Tx, cls: type[AnyActor] | None, task_id: TaskId, policy: Literal["end", "park"]
+) -> Report | None:
     """End or park a task that was cut off too often without progress.
 
     One that is being aborted is ended whatever the policy: its handler is what is cut off, and a
     parked task would only be sent to it again.
 
     Returns:
-        What the host is told once it is stored.
+        What the host is told once it is stored; None when the task has its outcome already.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
+    record = await tx.task(task_id)
     state = record.state
     if policy == "park" and isinstance(state, Pending) and not record.abort_requested:
         tx.put_task(attrs.evolve(record, state=Parked(checkpoint=state.checkpoint)))
         return about("task_parked", record, reason="restart_limit")
     outcome = FaultedOutcome(error={"reason": "restart_limit", "restarts": record.restarts})
-    await end_by_runtime(tx, cls, record.id, outcome)
-    kind: ReportKind = "task_interrupted" if cls.definition.builtin else "task_faulted"
+    if not await end_by_runtime(tx, cls, record.id, outcome):
+        return None
+    builtin = cls is not None and cls.definition.builtin
+    kind: ReportKind = "task_interrupted" if builtin else "task_faulted"
     return about(kind, record, reason="restart_limit")
 
 

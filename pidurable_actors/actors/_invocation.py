@@ -14,7 +14,13 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 import attrs
 import trio
 
-from pidurable_actors.actors._endings import about, describe_error, end_by_runtime, in_words
+from pidurable_actors.actors._endings import (
+    about,
+    describe_error,
+    end_by_runtime,
+    in_words,
+    with_hook,
+)
 from pidurable_actors.actors._task_runtime import InvocationHost, TaskRuntime
 from pidurable_actors.context import Context
 from pidurable_actors.errors import (
@@ -251,9 +257,11 @@ class Invocation:
 
     async def _fault(self, error: BaseException) -> None:
         outcome = FaultedOutcome(error=describe_error(error))
-        await self._host.commit(
-            lambda tx: end_by_runtime(tx, self._cls, self._record.id, outcome),
-            self._runtime.binding,
+        await with_hook(
+            lambda change: self._host.commit(change, self._runtime.binding),
+            self._cls,
+            lambda tx, cls: end_by_runtime(tx, cls, self._record.id, outcome),
+            self._runtime.report,
         )
         self._host.report(about("task_faulted", self._record, error=error, detail=in_words(error)))
 

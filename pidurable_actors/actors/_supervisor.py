@@ -22,7 +22,7 @@ import trio
 from pidurable_actors._clock import Clock, TrioClock
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors._decisions import startable
-from pidurable_actors.actors._endings import about, stop_crash_loop
+from pidurable_actors.actors._endings import about, in_words, stop_crash_loop, with_hook
 from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._invocation import Invocation, StopReason
 from pidurable_actors.actors._ownership import with_abort
@@ -319,17 +319,20 @@ class Supervisor:
         ready = _take(self._ready, LIMITS.wake_at_once)
         marks = _take(self._to_mark, LIMITS.wake_at_once)
         reports: list[Report] = []
+        looped: list[TaskRecord] = []
 
         async def change(tx: Tx) -> None:
             for owner in marks:
                 await self._mark_below(tx, owner)
             await tx.load_tasks(ready)
             for task_id in ready:
-                await self._reserve(tx, task_id, reports)
+                await self._reserve(tx, task_id, reports, looped)
 
         await self._storage.commit(change)
         for report in reports:
             self._reporter(report)
+        for record in looped:
+            await self._stop_loop(record)
 
     async def _mark_below(self, tx: Tx, owner: TaskId) -> None:
         children = tx.children(owner)
@@ -343,7 +346,9 @@ class Supervisor:
             if not record.abort_requested and not isinstance(record.state, Terminal):
                 tx.put_task(with_abort(record, reason))
 
-    async def _reserve(self, tx: Tx, task_id: TaskId, reports: list[Report]) -> None:
+    async def _reserve(
+        self, tx: Tx, task_id: TaskId, reports: list[Report], looped: list[TaskRecord]
+    ) -> None:
         if not tx.is_live(task_id):
             return
         record = await tx.task(task_id)
@@ -363,11 +368,8 @@ class Supervisor:
             return
         self._blocked.pop(task_id, None)
         parked = isinstance(record.state, Parked)
-        policy = self._settings()
-        if record.restarts >= policy.restart_limit and not parked:
-            cls = self._kinds(record.kind)
-            assert cls is not None, "checked before"
-            reports.append(await stop_crash_loop(tx, cls, record, policy.on_restart_limit))
+        if record.restarts >= self._settings().restart_limit and not parked:
+            looped.append(record)
             return
         assert not isinstance(record.state, Completing | Terminal), "no outcome is startable"
         tx.put_task(
@@ -379,6 +381,20 @@ class Supervisor:
                 restarts=0 if parked else record.restarts,
             )
         )
+
+    async def _stop_loop(self, record: TaskRecord) -> None:
+        # In a commit of its own, because what its class leaves behind is user code.
+        cls = self._kinds(record.kind)
+        assert cls is not None, "checked by the decision"
+        policy = self._settings().on_restart_limit
+        report = await with_hook(
+            self._storage.commit,
+            cls,
+            lambda tx, cls: stop_crash_loop(tx, cls, record.id, policy),
+            lambda e: self._reporter(about("handler_failed", record, error=e, detail=in_words(e))),
+        )
+        if report is not None:
+            self._reporter(report)
 
 
 def _ended_badly(state: Completing) -> bool:

@@ -81,6 +81,8 @@ class Registry:
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._extensions: dict[str, Extension] = {}
         self._listeners: list[Callable[[], None]] = []
+        if not isinstance(extensions, Iterable):
+            raise DefinitionError("a registry takes a list: Registry([extension]).")
         for extension in extensions:
             self.install(extension)
 

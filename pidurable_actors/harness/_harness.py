@@ -13,7 +13,7 @@ from pidurable_actors.agent import (
     USAGE,
     UsageState,
 )
-from pidurable_actors.errors import StorageRequestError, TaskRefused
+from pidurable_actors.errors import MisuseError, StorageRequestError, TaskRefused
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._conversation import AgentChoice, Conversation, apply_choice
 from pidurable_actors.harness._core import Core
@@ -314,6 +314,8 @@ class Harness:
     # --- helpers ---
 
     def _check_model(self, agent: AgentChoice | None) -> None:
+        if agent is not None and not isinstance(agent, AgentChoice):
+            raise MisuseError(f"agent= takes AgentChoice(model=...), not {agent!r}.")
         if agent is not None and agent.model is not None:
             self._core.services.models.resolve(agent.model)
 

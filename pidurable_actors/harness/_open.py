@@ -7,6 +7,7 @@ bare; the host's cancellation ends the body, and the end of the body closes the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ import trio
 from pidurable_actors._clock import Chance, Clock, SystemChance, default_clock
 from pidurable_actors.actors import Engine
 from pidurable_actors.agent import AgentServices, Registry
+from pidurable_actors.errors import MisuseError
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._harness import Harness
@@ -58,6 +60,7 @@ async def open_harness(
         inline_storage: run storage calls on the Trio thread, for tests that must be deterministic.
 
     Raises:
+        MisuseError: an argument is of another kind than asked for.
         StorageInUse: another owner has the storage; at once.
         StorageError: it cannot be opened; the subclass says why.
         SessionFailed: on leaving the block, once, when the storage failed meanwhile.
@@ -68,6 +71,7 @@ async def open_harness(
 
     Cancellation: ends the body; the close is finished first, then the cancellation goes on.
     """
+    _check_arguments(storage, models, registry)
     installed = registry or Registry()
     policy = settings if callable(settings) else _constant(settings or Settings())
     services = AgentServices(
@@ -105,6 +109,19 @@ async def open_harness(
     outcome = engine.outcome(body_error)
     if outcome is not None:
         raise outcome
+
+
+def _check_arguments(storage: object, models: object, registry: object) -> None:
+    if isinstance(storage, str | os.PathLike):
+        raise MisuseError(
+            f"open_harness takes a storage, not a path; use SqliteStorage({os.fspath(storage)!r})."
+        )
+    if models is not None and not isinstance(models, Models):
+        raise MisuseError(f"models= takes Models([provider, ...]), not {type(models).__name__}.")
+    if registry is not None and not isinstance(registry, Registry):
+        raise MisuseError(
+            f"registry= takes Registry([extension, ...]), not {type(registry).__name__}."
+        )
 
 
 def _constant(settings: Settings) -> Callable[[], Settings]:

@@ -7,9 +7,10 @@ from typing import final
 import attrs
 
 from pidurable_actors.agent import withdraw
-from pidurable_actors.errors import StorageRequestError
+from pidurable_actors.errors import StorageRequestError, Unanswered
 from pidurable_actors.harness._core import Core
-from pidurable_actors.records import ConversationId, SubmissionId, SubmissionRecord
+from pidurable_actors.records import ConversationId, SubmissionId, SubmissionRecord, text_of
+from pidurable_actors.runtime import AssistantEntry
 from pidurable_actors.session import Binding, Tx
 
 __all__ = ["Submission"]
@@ -66,6 +67,25 @@ class Submission:
                     return record
                 self._core.need_progress()
                 await changed.wait()
+
+    async def answer(self) -> str:
+        """Wait until it is settled; the text of the answer.
+
+        Raises:
+            Unanswered: it ended without one; ``.reason`` and ``.detail`` say why.
+            ReadOnlySession, HarnessClosed, SessionFailed: as for `wait`.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends; the work goes on.
+        """
+        record = await self.wait()
+        if record.answer is None:
+            raise Unanswered(self.id, record.reason or record.type, record.detail)
+        answer = record.answer
+        entry = await self._core.read(lambda storage: storage.entry(answer))
+        message = None if entry is None else AssistantEntry.match(entry)
+        return "" if message is None else text_of(message.content)
 
     async def abort(self) -> bool:
         """Withdraw it while it is queued.

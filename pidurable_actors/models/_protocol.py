@@ -113,6 +113,8 @@ class Models:
 
     def __init__(self, providers: Iterable[ModelProvider] = ()) -> None:
         self._providers: dict[str, ModelProvider] = {}
+        if not isinstance(providers, Iterable):
+            raise DefinitionError("Models takes a list: Models([provider]).")
         for provider in providers:
             _check_name(provider.name)
             if provider.name in self._providers:

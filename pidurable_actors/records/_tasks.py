@@ -188,6 +188,11 @@ class TaskRecord:
     memos: Mapping[str, JSON] = attrs.field(factory=dict)
     extra: Mapping[str, JSON] = attrs.field(factory=dict)
 
+    @property
+    def outcome(self) -> TaskOutcome | None:
+        """How the task ended, None while it has not; a held outcome is none yet."""
+        return self.state.outcome if isinstance(self.state, Terminal) else None
+
     def stepped(self, state: TaskState) -> TaskRecord:
         """The record after progress: in `state`, with no restarts counted."""
         # By hand, because attrs.evolve looks at every field and this is made on every step.

@@ -24,7 +24,14 @@ from pidurable_actors.errors import StorageCorrupt
 from pidurable_actors.records._conversations import ConversationRecord
 from pidurable_actors.records._documents import DocumentRecord
 from pidurable_actors.records._entries import EntryDraft, EntryRecord
-from pidurable_actors.records._messages import ImageBlock, Message, ToolCallBlock
+from pidurable_actors.records._messages import (
+    AssistantMessage,
+    ImageBlock,
+    Message,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+)
 from pidurable_actors.records._submissions import SubmissionRecord
 from pidurable_actors.records._tasks import TaskRecord
 
@@ -95,21 +102,29 @@ def check_draft(draft: EntryDraft) -> None:
     """
     path = f"entry[{draft.kind}]"
     check_json(draft.data, f"{path}.data")
-    for edit in draft.edits:
-        _check_messages(edit.model or (), f"{path}.edits")
+    for at, edit in enumerate(draft.edits):
+        _check_messages(edit.model or (), f"{path}.edits[{at}].model")
     _check_messages(draft.model or (), f"{path}.model")
 
 
 def _check_messages(messages: tuple[Message, ...], path: str) -> None:
     # Only texts and call arguments can be wrong: the rest of a message is made of fixed words.
     for at, message in enumerate(messages):
+        where = f"{path}[{at}]"
+        if isinstance(message, ToolResultMessage):
+            check_json([message.call_id, message.tool_name], where)
+        elif isinstance(message, AssistantMessage):
+            check_json(message.model, f"{where}.model")
         for block in message.content:
             if isinstance(block, ToolCallBlock):
-                check_json([block.id, block.name, block.arguments], f"{path}[{at}]")
+                check_json([block.id, block.name, block.arguments], where)
             elif isinstance(block, ImageBlock):
-                check_json(block.data, f"{path}[{at}].data")
+                check_json(block.data, f"{where}.data")
+                check_json(block.media_type, f"{where}.media_type")
+            elif isinstance(block, ThinkingBlock):
+                check_json([block.text, block.signature], where)
             else:
-                check_json(block.text, f"{path}[{at}].text")
+                check_json(block.text, f"{where}.text")
 
 
 def draft_to_json(draft: EntryDraft) -> JSON:
@@ -154,6 +169,8 @@ def messages_from_json(value: JSON) -> tuple[Message, ...]:
     Raises:
         ValueError: when the value is not a list of messages.
     """
+    if not isinstance(value, list):
+        raise ValueError(f"not a list of messages: {value!r}")  # noqa: TRY004 - a bad value
     try:
         return _converter.structure(value, tuple[Message, ...])
     except (BaseValidationError, KeyError, TypeError) as error:

@@ -11,7 +11,9 @@ from typing import TypeVar, final
 
 import attrs
 
-from pidurable_actors._json import JSON, encode_json
+from pidurable_actors._json import JSON, check_text, encode_json
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.errors import InvalidValue, MisuseError
 from pidurable_actors.records import Change, DocumentRecord, PutDocument
 from pidurable_actors.records.codec import encode_record
 from pidurable_actors.session._conversations import CachedDocument, DocKey
@@ -52,15 +54,28 @@ class Drafts:
     async def open(self, definition: DocumentDefinition[D], scope_id: int, key: str) -> D:
         """The draft of a document; the same one when it was opened before.
 
+        Raises:
+            InvalidValue: a key that cannot be stored.
+            MisuseError: it is open as another class.
+
         Durability: stored with the commit, when it has changed.
 
         Cancellation: the commit rolls back.
         """
+        check_text(key, f'docs["{definition.kind}"] key')
+        if len(key) > LIMITS.name_length:
+            raise InvalidValue(
+                f'docs["{definition.kind}"] key', f"longer than {LIMITS.name_length}"
+            )
         at = DocKey(definition.kind, definition.scope, scope_id, key)
         opened = self._opened.get(at)
         if opened is None:
             opened = self._opened[at] = await self._load(definition, at)
-        assert isinstance(opened.draft, definition.state), "one kind has one state class"
+        if not isinstance(opened.draft, definition.state):
+            raise MisuseError(
+                f"document {definition.kind!r} is opened as {definition.state.__name__} and as "
+                f"{type(opened.draft).__name__} in one commit; define each kind once."
+            )
         return opened.draft
 
     def freeze(

@@ -304,10 +304,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             await answer_run(tx, self._services, self.conversation_id, entry.id)
             return Completed(entry.id)
 
-        step = await self.commit(settle)
-        # Stored whole; the run may go on in this object, and an abort must not store it again.
-        self._answer = None
-        return step
+        return await self.commit(settle)
 
     async def _start_tools(
         self, tx: Tx, entry: EntryId, calls: tuple[ToolCallBlock, ...], first: int

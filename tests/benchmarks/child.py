@@ -1,13 +1,14 @@
 """What runs in a child process: one function, whose numbers go to the parent as one marked line.
 
 ``python -m tests.benchmarks.child MODULE FUNCTION JSON``. It imports nothing else, so that what is
-measured starts in a process as clean as a user's.
+measured starts in a process as clean as a user's; the programs of the peers use it as well.
 """
 
 import importlib
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 __all__ = ["MARK", "emit", "vm_kb"]
@@ -22,10 +23,9 @@ def emit(event: str, numbers: Mapping[str, float]) -> None:
 
 def vm_kb(field: str) -> float:
     """A line of the kernel's account of this process's memory: ``VmRSS`` now, ``VmHWM`` at most."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1])
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1])
     return float("nan")
 
 

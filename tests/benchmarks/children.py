@@ -20,7 +20,6 @@ from tests.benchmarks.child import MARK
 __all__ = ["ROOT", "ChildFailed", "Numbers", "call", "script"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PEERS: Final = Path(__file__).resolve().parent / "peers"
 PATIENCE_S: Final = 300.0
 
 Numbers = Mapping[str, float]
@@ -30,14 +29,16 @@ class ChildFailed(Exception):
     """A child process ended without the number it was started for."""
 
 
-def call(module: str, function: str, *, until: str = "end", **arguments: object) -> Numbers:
+def call(
+    module: str, function: str, arguments: Mapping[str, object], *, until: str = "end"
+) -> Numbers:
     """Run a function of this package in a fresh process.
 
     Args:
         module: its module, below ``tests.benchmarks``.
         function: its name.
-        until: the event to wait for; at any but the last the process is killed with SIGKILL.
         arguments: what it takes, as JSON.
+        until: the event to wait for; at any but the last the process is killed with SIGKILL.
 
     Raises:
         ChildFailed: it ended before that event.
@@ -48,7 +49,7 @@ def call(module: str, function: str, *, until: str = "end", **arguments: object)
 
 def script(python: Path, name: str, *arguments: object, until: str = "end") -> Numbers:
     """Run a peer's program under its own interpreter; otherwise like `call`."""
-    command = [str(python), str(PEERS / f"{name}.py"), *map(str, arguments)]
+    command = [str(python), "-m", f"tests.benchmarks.peers.{name}", *map(str, arguments)]
     return _listen(command, until)
 
 

@@ -18,6 +18,7 @@ from pidurable_actors import (
     tool,
 )
 from pidurable_actors.models.scripted import ScriptedContext
+from pidurable_actors.records import ToolResultMessage
 from tests.benchmarks.children import Numbers
 from tests.benchmarks.programs import commits_in, start
 
@@ -32,7 +33,7 @@ async def search(pattern: Annotated[str, "what to look for"]) -> str:
 
 def reply(context: ScriptedContext) -> Reply:
     """Call the tool once, then answer."""
-    if context.last.role == "tool_result":
+    if isinstance(context.last, ToolResultMessage):
         return Reply("There are three matches.")
     return Reply(tool_calls=[ToolCall("search", {"pattern": "error"})])
 

@@ -44,7 +44,7 @@ _FOREIGN: Final = re.compile(
     r"(openai|anthropic|psycopg\w*|httpx|h11|wsproto|trio_websocket|aiohttp|pidurable_actors\."
     r"(remote|cli|testing))(\.|$)"
 )
-_REPEAT: Final = 5
+_REPEAT: Final = 3
 
 
 def ours(directory: Path) -> Numbers:

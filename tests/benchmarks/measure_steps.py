@@ -62,7 +62,7 @@ async def _run(
 async def _all(
     harness: Harness,
     root: Conversation,
-    actor: type[Stepper] | type[Napper],
+    actor: type[Stepper | Napper],
     tasks: int,
     steps: int,
 ) -> None:

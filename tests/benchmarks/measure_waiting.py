@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 import trio
 
@@ -22,19 +23,20 @@ from pidurable_actors.records.codec import encode_record, encode_task
 from pidurable_actors.storage.sqlite import SqliteStorage
 from tests.benchmarks.child import emit, vm_kb
 from tests.benchmarks.children import Numbers
-from tests.benchmarks.programs import PAD, Sleeper, SleeperInput, rows_in, start
+from tests.benchmarks.programs import PAD, Sleeper, SleeperInput, start, until_rows
 
 __all__ = ["build", "open_sleepers", "park", "recover"]
 
 _PER_CONVERSATION = 10
 
 
-def park(path: str, tasks: int, due_in_s: float) -> Numbers:
+def park(path: str, tasks: int, due_in_s: float) -> NoReturn:
     """Let tasks take a step and sleep, then report ``parked`` and wait to be killed."""
-    return trio.run(_park, path, tasks, due_in_s)
+    trio.run(_park, path, tasks, due_in_s)
+    raise AssertionError("it is killed")
 
 
-async def _park(path: str, tasks: int, due_in_s: float) -> Numbers:
+async def _park(path: str, tasks: int, due_in_s: float) -> None:
     until_ms = int((time.time() + due_in_s) * 1000)
     async with start(path) as harness:
         root = await harness.root()
@@ -45,11 +47,8 @@ async def _park(path: str, tasks: int, due_in_s: float) -> Numbers:
                     root.commit, lambda tx: tx.create_task(Sleeper, SleeperInput(until_ms))
                 )
         # Asked of the file, because only what is there outlives the kill.
-        while rows_in(path, "sleeping") < tasks:
-            await trio.sleep(0.01)
+        await until_rows(path, "sleeping", tasks)
         emit("parked", {"hwm_mb": vm_kb("VmHWM") / 1024, "due_s": until_ms / 1000})
-        if due_in_s > 60:
-            return {}
         await trio.sleep_forever()
 
 
@@ -100,9 +99,7 @@ def build(path: str, tasks: int) -> Numbers:
         changes.append(PutTask(record, encode_task(record)))
         if len(changes) >= 1_000 or at == tasks - 1:
             number = CommitNumber(number + 1)
-            batches.append(
-                Batch(number=number, at_ms=1, next_id=next_id, changes=tuple(changes))
-            )
+            batches.append(Batch(number=number, at_ms=1, next_id=next_id, changes=tuple(changes)))
             changes.clear()
     storage.apply(batches)
     storage.close()

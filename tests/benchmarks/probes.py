@@ -50,7 +50,7 @@ FULL = Sizes(
     one=1_000,
     some=(100, 50),
     many=(1_000, 10),
-    repeat=5,
+    repeat=3,
     raw_s=1.0,
     waiting=1_000,
     due_in_s=4.0,
@@ -60,7 +60,7 @@ FULL = Sizes(
     busy=10_000,
     ticking_s=4.0,
     growth=(100, 10_000),
-    growth_steps=3_000,
+    growth_steps=1_000,
     ended=10_000,
 )
 QUICK = Sizes(
@@ -68,7 +68,7 @@ QUICK = Sizes(
     some=(5, 10),
     many=(20, 5),
     repeat=1,
-    raw_s=0.05,
+    raw_s=0.03,
     waiting=20,
     due_in_s=1.0,
     peer_due_in_s=4,
@@ -77,7 +77,7 @@ QUICK = Sizes(
     busy=50,
     ticking_s=0.2,
     growth=(10, 200),
-    growth_steps=50,
+    growth_steps=20,
     ended=100,
 )
 
@@ -108,7 +108,10 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
     for synchronous in ("NORMAL", "FULL"):
         for batch in (1, 256):
             made[f"raw-{synchronous}-{batch}"] = _called(
-                "measure_raw", "transactions", synchronous=synchronous, batch=batch,
+                "measure_raw",
+                "transactions",
+                synchronous=synchronous,
+                batch=batch,
                 seconds=sizes.raw_s,
             )
     shapes = {"one": (1, sizes.one), "some": sizes.some, "many": sizes.many}
@@ -116,8 +119,13 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
         for durability in ("process", "power"):
             for variant in ("continue", "sleep"):
                 made[f"steps-{shape}-{durability}-{variant}"] = _called(
-                    "measure_steps", "run", tasks=tasks, steps=steps, durability=durability,
-                    variant=variant, repeat=sizes.repeat if shape == "one" else 1,
+                    "measure_steps",
+                    "run",
+                    tasks=tasks,
+                    steps=steps,
+                    durability=durability,
+                    variant=variant,
+                    repeat=sizes.repeat,
                 )
         for peer in PEERS:
             made[f"{peer}-steps-{shape}"] = _scripted(peer, "steps", tasks, steps)
@@ -128,14 +136,14 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
         made[f"loop-{who}"] = _called(
             "measure_loop", "run", count=sizes.busy, who=who, seconds=sizes.ticking_s
         )
+    made["raw-loop"] = lambda _: call("measure_loop", "alone", {"seconds": sizes.ticking_s})
     made["cold"] = partial(_cold, measure_cold.ours)
     made["raw-cold"] = partial(_cold, measure_cold.raw)
     made["imports"] = lambda _: {"foreign": len(measure_cold.foreign_modules())}
     for many in GROWTH:
-        for name, count in zip(("few", "many"), sizes.growth, strict=True):
-            made[f"growth-{many}-{name}"] = _called(
-                "measure_growth", "beside", many=many, count=count, steps=sizes.growth_steps
-            )
+        made[f"growth-{many}"] = _called(
+            "measure_growth", "beside", many=many, counts=sizes.growth, steps=sizes.growth_steps
+        )
     made["ended-memory"] = _called("measure_growth", "memory_after", tasks=sizes.ended)
     for peer in PEERS:
         made[f"{peer}-kill"] = partial(_kill_peer, sizes, peer)
@@ -146,7 +154,7 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
 def _called(module: str, function: str, **arguments: object) -> Probe:
     def probe(lab: Lab) -> Numbers:
         with lab.place() as place:
-            return call(module, function, path=str(place / "bench.sqlite"), **arguments)
+            return call(module, function, {"path": str(place / "bench.sqlite"), **arguments})
 
     return probe
 
@@ -166,22 +174,18 @@ def _cold(measure: Callable[[Path], Numbers], lab: Lab) -> Numbers:
 
 def _kill(sizes: Sizes, lab: Lab) -> Numbers:
     with lab.place() as place:
-        path, tasks = str(place / "bench.sqlite"), sizes.waiting
-        parked = call(
-            "measure_waiting", "park", until="parked", path=path, tasks=tasks,
-            due_in_s=sizes.due_in_s,
-        )
+        arguments = {"path": str(place / "bench.sqlite"), "tasks": sizes.waiting}
+        parking = {**arguments, "due_in_s": sizes.due_in_s}
+        parked = call("measure_waiting", "park", parking, until="parked")
         _wait_until(parked["due_s"])
-        done = call("measure_waiting", "recover", until="recovered", path=path, tasks=tasks)
+        done = call("measure_waiting", "recover", arguments, until="recovered")
     return {**done, "parked_mb": parked["hwm_mb"]}
 
 
 def _kill_peer(sizes: Sizes, peer: str, lab: Lab) -> Numbers:
     python, name, tasks = lab.peers[peer], PEERS[peer], sizes.waiting
     with lab.place() as place:
-        parked = script(
-            python, name, place, "park", tasks, sizes.peer_due_in_s, until="parked"
-        )
+        parked = script(python, name, place, "park", tasks, sizes.peer_due_in_s, until="parked")
         _wait_until(parked["due_s"])
         done = script(python, name, place, "recover", tasks, until="recovered")
     return {**done, "parked_mb": parked["hwm_mb"]}
@@ -189,9 +193,9 @@ def _kill_peer(sizes: Sizes, peer: str, lab: Lab) -> Numbers:
 
 def _sleepers(sizes: Sizes, lab: Lab) -> Numbers:
     with lab.place() as place:
-        path = str(place / "bench.sqlite")
-        call("measure_waiting", "build", path=path, tasks=sizes.sleepers)
-        return call("measure_waiting", "open_sleepers", path=path, tasks=sizes.sleepers)
+        arguments = {"path": str(place / "bench.sqlite"), "tasks": sizes.sleepers}
+        call("measure_waiting", "build", arguments)
+        return call("measure_waiting", "open_sleepers", arguments)
 
 
 def _wait_until(due_s: float) -> None:

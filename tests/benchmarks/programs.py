@@ -41,6 +41,7 @@ __all__ = [
     "commits_in",
     "rows_in",
     "start",
+    "until_rows",
 ]
 
 PAD: Final = "x" * 290
@@ -162,7 +163,11 @@ class Brief(TaskActor[Nothing, None], kind="bench.brief"):
 
 @asynccontextmanager
 async def start(
-    path: str, *, durability: Durability = "process", models: Models | None = None, **more: Extension
+    path: str,
+    *,
+    durability: Durability = "process",
+    models: Models | None = None,
+    **more: Extension,
 ) -> AsyncIterator[Harness]:
     """Open a harness on a file, with the task classes of this module installed.
 
@@ -176,7 +181,9 @@ async def start(
         AssertionError: something went wrong meanwhile: a number of that would be without meaning.
     """
     reports: list[Report] = []
-    registry = Registry([Extension("bench", tasks=[Stepper, Napper, Sleeper, Blocked, Brief]), *more.values()])
+    registry = Registry(
+        [Extension("bench", tasks=[Stepper, Napper, Sleeper, Blocked, Brief]), *more.values()]
+    )
     storage = SqliteStorage(path, durability)
     async with open_harness(
         storage, registry=registry, models=models, on_report=reports.append
@@ -193,6 +200,12 @@ def commits_in(path: str) -> int:
 def rows_in(path: str, status: str) -> int:
     """How many tasks of a status a file holds."""
     return _number(path, "SELECT count(*) FROM tasks WHERE status = ?", status)
+
+
+async def until_rows(path: str, status: str, count: int) -> None:
+    """Wait until a file holds so many tasks of a status: only what is there is durable."""
+    while rows_in(path, status) < count:  # noqa: ASYNC110 - a file tells nobody when it changes
+        await trio.sleep(0.01)
 
 
 def _number(path: str, query: str, *parameters: object) -> int:

@@ -10,7 +10,8 @@ __all__ = ["NOTE", "as_json", "as_text"]
 
 NOTE = (
     "Times depend on the machine and on what else it does: compare ratios of one run. A ratio says\n"
-    "how many times better ours is; more than 1 is better. raw: SQLite alone (growth: beside few)."
+    "how many times better ours is; more than 1 is better. raw: SQLite alone; for\n"
+    "growth ours beside few; for lateness a ticker beside one busy task."
 )
 _HEADS = ("what", "ours", "unit", "raw", "ratio", "DBOS", "ratio", "LangGraph", "ratio", "goal")
 

@@ -180,7 +180,9 @@ def _commands(markdown: str) -> Iterator[tuple[int, str]]:
                 command = line.strip().removeprefix("$ ")
                 is_output = block.language == "console" and not line.strip().startswith("$ ")
                 if command and not command.startswith("#") and not is_output:
-                    yield block.line, command
+                    for part in command.split(" && "):
+                        # What the README's own environment holds, by the name of the program.
+                        yield block.line, part.removeprefix(".venv/bin/")
 
 
 def _syntax_error(code: str) -> str | None:

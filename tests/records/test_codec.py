@@ -263,7 +263,7 @@ def test_a_draft_of_strict_json_is_accepted(draft: EntryDraft) -> None:
                     ),
                 ),
             ),
-            "entry[n].edits[0][2].a",
+            "entry[n].edits[1].model[0][2].a",
         ),
     ],
 )

@@ -151,7 +151,7 @@ async def test_a_key_that_cannot_be_stored_is_refused() -> None:
     async with opened(MemoryStorage()) as on:
         for key in ("\ud800", "k" * 201):
             with raises(InvalidValue, match="key"):
-                await on.root.commit(lambda tx, key=key: set_word(tx, COUNT, None, "x", key))
+                await on.root.commit(lambda tx, key=key: tx.doc(COUNT, key=key))
 
 
 async def test_many_idle_conversations_are_forgotten_and_found_again() -> None:

@@ -24,11 +24,15 @@ from pidurable_actors.models import (
     UsageReport,
 )
 from pidurable_actors.records import (
+    ROOT_ID,
+    EntryDraft,
     FailedOutcome,
     OrphanedOutcome,
     Running,
     Sleeping,
+    TextBlock,
     Usage,
+    UserMessage,
     Waiting,
 )
 from pidurable_actors.settings import RetrySettings, StreamSettings
@@ -46,6 +50,7 @@ from tests._agents import (
     in_order,
     open_agent,
     peek,
+    short,
     turns,
 )
 
@@ -145,6 +150,7 @@ async def test_storing_slowly_is_not_the_silence_of_the_model() -> None:
         async def hold(_: Tx) -> None:
             await trio.sleep(3)
 
+        await trio.sleep(0.3)
         await agent.root.commit(hold)
         assert (await submission.wait()).status == "done"
         assert (await agent.root.usage()).models[MODEL].requests == 1
@@ -219,6 +225,25 @@ async def test_a_backoff_survives_a_reopen() -> None:
         again = await agent.harness.submission(submission.id)
         assert (await again.wait()).status == "done"
         assert trio.current_time() == pytest.approx(3_600)
+
+
+async def test_a_request_that_is_sent_again_asks_the_same_as_before() -> None:
+    """What was appended since belongs to the next request."""
+    storage = MemoryStorage()
+    async with open_agent(storage, turns(Reply("late", delay_s=10))) as agent:
+        await agent.root.submit("go", request_id="r1")
+        await trio.sleep(1)
+    model = turns(Reply("answer"))
+    async with open_agent(storage, model) as agent:
+        later = EntryDraft(
+            kind="app.note", model=(UserMessage(content=(TextBlock(text="later"),)),)
+        )
+        await agent.root.commit(lambda tx: tx.append_entry(ROOT_ID, later))
+        await agent.ask("go", request_id="r1")
+        await agent.ask("more")
+    first, second = [[short(m) for m in request.messages] for request in model.requests]
+    assert first == ["user go"]
+    assert second == ["user go", "user later", "assistant answer", "user more"]
 
 
 async def test_a_silent_stream_is_cut_and_tried_again_and_what_came_is_kept() -> None:

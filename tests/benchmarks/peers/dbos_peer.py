@@ -1,4 +1,4 @@
-"""DBOS on SQLite: ``dbos_peer.py DIRECTORY WHAT NUMBER...``, run by an interpreter that has it.
+"""DBOS on SQLite: ``-m tests.benchmarks.peers.dbos_peer DIRECTORY WHAT NUMBER...``, run by an interpreter that has it.
 
 ``steps WORKFLOWS STEPS``; ``park WORKFLOWS SECONDS``, which never ends by itself; ``recover
 WORKFLOWS`` of a parked directory; ``cold``.
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _report import emit, hwm_mb
+from tests.benchmarks.child import emit, vm_kb
 
 dbos: Any = importlib.import_module("dbos")
 DBOS: Any = dbos.DBOS
@@ -22,19 +22,19 @@ DBOS: Any = dbos.DBOS
 class Count:
     """Workflows that have come to a point."""
 
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted
+    def __init__(self) -> None:
+        self.wanted = 0
         self._guard = threading.Lock()
         self.reached = threading.Event()
 
     def add(self) -> None:
         with self._guard:
-            self._wanted -= 1
-            if self._wanted == 0:
+            self.wanted -= 1
+            if self.wanted == 0:
                 self.reached.set()
 
 
-slept = Count(0)
+slept = Count()
 
 
 def _next(value: int) -> int:
@@ -49,11 +49,10 @@ def _many(steps: int) -> int:
 
 
 def _sleeper(seconds: float) -> int:
-    value: int = next_step(0)
+    value = next_step(0)
     slept.add()
     DBOS.sleep(seconds)
-    value = next_step(value)
-    return value
+    return int(next_step(value))
 
 
 def steps(workflows: int, count: int) -> None:
@@ -63,12 +62,11 @@ def steps(workflows: int, count: int) -> None:
     results = [handle.get_result() for handle in handles]
     took_s = time.perf_counter() - began_s
     assert results == [count] * workflows
-    emit("end", rate=workflows * count / took_s)
+    emit("end", {"rate": workflows * count / took_s})
 
 
 def park(path: Path, workflows: int, seconds: int) -> None:
-    global slept
-    slept = Count(workflows)
+    slept.wanted = workflows
     for _ in range(workflows):
         DBOS.start_workflow(sleeper, float(seconds))
     slept.reached.wait()
@@ -76,7 +74,7 @@ def park(path: Path, workflows: int, seconds: int) -> None:
     # A workflow has written two outputs once its sleep is stored.
     while _number(path, "SELECT count(*) FROM operation_outputs") < 2 * workflows:
         threading.Event().wait(0.05)
-    emit("parked", due_s=due_s, hwm_mb=hwm_mb())
+    emit("parked", {"due_s": due_s, "hwm_mb": vm_kb("VmHWM") / 1024})
     threading.Event().wait()
 
 
@@ -84,7 +82,7 @@ def recover(path: Path, workflows: int) -> None:
     query = "SELECT count(*) FROM workflow_status WHERE status = 'SUCCESS'"
     while _number(path, query) < workflows:
         threading.Event().wait(0.02)
-    emit("recovered", hwm_mb=hwm_mb())
+    emit("recovered", {"hwm_mb": vm_kb("VmHWM") / 1024})
 
 
 def _number(path: Path, query: str) -> int:
@@ -122,6 +120,6 @@ if __name__ == "__main__":
         recover(path, *numbers)
     else:
         assert DBOS.start_workflow(many, 1).get_result() == 1
-        emit("first")
+        emit("first", {})
     # Its threads would hold the process.
     os._exit(0)

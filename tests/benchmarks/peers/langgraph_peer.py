@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypedDict
 
-from _report import emit, hwm_mb
+from tests.benchmarks.child import emit, vm_kb
 
 graph: Any = importlib.import_module("langgraph.graph")
 sqlite: Any = importlib.import_module("langgraph.checkpoint.sqlite")
@@ -72,13 +72,13 @@ def steps(saver: Any, workflows: int, count: int) -> None:
     )
     took_s = time.perf_counter() - began_s
     assert results == [count] * workflows
-    emit("end", rate=workflows * count / took_s)
+    emit("end", {"rate": workflows * count / took_s})
 
 
 def park(saver: Any, workflows: int, seconds: int) -> None:
     app = _app(saver, interrupted=True)
     _all(workflows, lambda at: _invoke(app, f"t{at}", State(at=0, end=2)))
-    emit("parked", due_s=time.time(), hwm_mb=hwm_mb())
+    emit("parked", {"due_s": time.time(), "hwm_mb": vm_kb("VmHWM") / 1024})
     threading.Event().wait()
 
 
@@ -90,7 +90,7 @@ def recover(saver: Any, workflows: int) -> None:
     assert len(threads) == workflows
     results = _all(workflows, lambda at: _invoke(app, threads[at], None))
     assert results == [2] * workflows
-    emit("recovered", hwm_mb=hwm_mb())
+    emit("recovered", {"hwm_mb": vm_kb("VmHWM") / 1024})
 
 
 if __name__ == "__main__":
@@ -105,4 +105,4 @@ if __name__ == "__main__":
             recover(saver, *numbers)
         else:
             _invoke(_app(saver), "t0", State(at=0, end=1))
-            emit("first")
+            emit("first", {})
