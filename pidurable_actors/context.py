@@ -171,7 +171,7 @@ class ContextScope:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool | None:
+    ) -> bool:
         if self._token is not None:
             _current.reset(self._token)
         for node in _chain(self._context):

@@ -109,7 +109,8 @@ async def test_cancelling_goes_down_and_not_up() -> None:
         assert parent.reason is None
         parent.cancel("all")
     assert sorted(ended) == ["child", "parent", "sibling"]
-    assert (child.reason, sibling.reason, parent.reason) == ("only this one", "all", "all")
+    reasons = [context.reason for context in (child, sibling, parent)]
+    assert reasons == ["only this one", "all", "all"]
 
 
 async def test_a_context_that_is_over_can_be_entered_and_ends_at_the_first_checkpoint() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from pidurable_actors.records import (
     Completing,
@@ -15,7 +15,7 @@ from pidurable_actors.records import (
     Waiting,
 )
 
-__all__ = ["Start", "startable"]
+__all__ = ["Start", "blocked_by", "ended_badly", "startable"]
 
 Start: TypeAlias = Literal["run", "abort"]
 
@@ -44,3 +44,27 @@ def startable(record: TaskRecord, *, now_ms: int, below: int) -> Start | None:
             return "run" if state.until_ms <= now_ms else None
         case Waiting() | Parked():
             return None
+        case _:
+            assert_never(state)
+
+
+def blocked_by(kind: str, version: int, installed: int | None) -> str | None:
+    """Why tasks of a kind and stored version cannot run here; None when they can.
+
+    Args:
+        kind: the kind.
+        version: the stored version.
+        installed: the version of the installed class, None when there is none.
+    """
+    if installed is None:
+        return f"task kind {kind!r} is not installed"
+    if version > installed:
+        return f"stored version {version} of {kind!r} is newer than the installed {installed}"
+    if version < installed:
+        return f"stored version {version} of {kind!r} is older than the installed {installed}"
+    return None
+
+
+def ended_badly(state: Completing) -> bool:
+    """Whether a held outcome ends the work below, too."""
+    return state.outcome.status != "completed"

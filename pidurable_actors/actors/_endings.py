@@ -20,6 +20,7 @@ from pidurable_actors.records import (
     FaultedOutcome,
     Parked,
     Pending,
+    Running,
     TaskId,
     TaskOutcome,
     TaskRecord,
@@ -32,6 +33,7 @@ __all__ = [
     "about",
     "describe_error",
     "end_by_runtime",
+    "give_back",
     "in_words",
     "stop_crash_loop",
     "with_hook",
@@ -116,6 +118,12 @@ async def stop_crash_loop(
     builtin = cls is not None and cls.definition.builtin
     kind: ReportKind = "task_interrupted" if builtin else "task_faulted"
     return about(kind, record, reason="restart_limit")
+
+
+def give_back(tx: Tx, record: TaskRecord) -> None:
+    """Make a task that was reserved pending again, without counting a restart."""
+    assert isinstance(record.state, Running), "only what was reserved is given back"
+    tx.put_task(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
 
 
 def about(

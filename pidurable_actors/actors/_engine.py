@@ -24,7 +24,13 @@ from pidurable_actors.actors._ownership import check_states, settle_ended
 from pidurable_actors.actors._publisher import Publisher
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._supervisor import KindLookup, Supervisor
-from pidurable_actors.errors import ClosedError, HarnessBug, HarnessClosed, StorageError
+from pidurable_actors.errors import (
+    ClosedError,
+    HarnessBug,
+    HarnessClosed,
+    StorageCorrupt,
+    StorageError,
+)
 from pidurable_actors.records import ConversationId, Pending, Running, TaskId, Waiting
 from pidurable_actors.runtime import Report, Reporter
 from pidurable_actors.session import Line, SessionState, Tx
@@ -285,16 +291,18 @@ class Engine:
 
     async def _load_records(self, state: SessionState, ids: list[TaskId]) -> None:
         if ids:
-            for record in await self.storage.read(lambda s: [s.task(task_id) for task_id in ids]):
-                if record is not None:
-                    state.load_record(record)
+            records = await self.storage.read(lambda s: [s.task(task_id) for task_id in ids])
+            for task_id, record in zip(ids, records, strict=True):
+                if record is None:
+                    raise StorageCorrupt(f"task {task_id} is listed as live and cannot be read")
+                state.load_record(record)
 
     # --- ending ---
 
     async def _write(self) -> None:
         try:
             await self.storage.run()
-        except BaseException as error:
+        except BaseException as error:  # also what ends the process: it is raised again
             # Whoever waits for a commit must learn that nobody will write it.
             self.storage.abandon(error)
             raise

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 
-import attrs
 import trio
 
 from pidurable_actors.actors._endings import (
     about,
     describe_error,
     end_by_runtime,
+    give_back,
     in_words,
     with_hook,
 )
@@ -32,7 +32,6 @@ from pidurable_actors.errors import (
 )
 from pidurable_actors.records import (
     FaultedOutcome,
-    Pending,
     Running,
     TaskRecord,
 )
@@ -130,7 +129,8 @@ class Invocation:
             await self._release()
         elif record.abort_requested:
             await self._abort(actor)
-        elif fault is not None:
+        else:
+            assert fault is not None, "a run that is not stopped goes on until it is over"
             await self._fault(fault)
 
     async def _phases(self, actor: AnyActor) -> BaseException | None:
@@ -227,9 +227,8 @@ class Invocation:
             with context.scope():
                 fault = await run()
                 ended = True
-        except trio.Cancelled as cancelled:
-            # Nobody cancelled this run, so the scope it belongs to is the task's own, misused.
-            return cancelled
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseExceptionGroup as group:
             fatal, rest = group.split((KeyboardInterrupt, SystemExit))
             if fatal is not None:
@@ -238,6 +237,9 @@ class Invocation:
                 self._report_dropped(None, rest)
                 return None
             return rest
+        except BaseException as error:  # noqa: BLE001 - only what ends the process leaves its task
+            # Also a Cancelled: nobody cancelled this run, so a scope of the task is misused.
+            return error
         if not ended and self._stop is None:
             return TaskRefused(
                 f"the context of task {self._record.id} was cancelled: {context.reason}"
@@ -250,7 +252,7 @@ class Invocation:
         def change(tx: Tx) -> None:
             record = tx.task_in_memory(self._record.id)
             if record is not None and isinstance(record.state, Running):
-                tx.put_task(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
+                give_back(tx, record)
 
         if self._stop != "failed":
             await self._host.commit(change, self._runtime.binding)

@@ -66,14 +66,12 @@ def check_states(tx: Tx) -> None:
 
 
 def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
-    """The record with an abort mark; the first reason stands.
+    """A record that has no abort mark yet, with one.
 
     Raises:
         InvalidValue: the reason cannot be stored.
     """
     check_text(reason, "reason")
-    if record.abort_requested:
-        return record
     return attrs.evolve(record, abort_requested=True, abort_reason=reason)
 
 

@@ -13,7 +13,6 @@ error nothing is written any more; an admitted commit is always awaited to its o
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -23,19 +22,11 @@ import trio
 
 from pidurable_actors._clock import monotonic
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.context import (
-    ContextKey,
-    activate,
-    current_context,
-    deactivate,
-)
-from pidurable_actors.errors import (
-    CallbackTooSlow,
-    CommitReentered,
-    StorageError,
-)
+from pidurable_actors.actors._callbacks import Callbacks
+from pidurable_actors.context import current_context
+from pidurable_actors.errors import StorageError
 from pidurable_actors.records import Batch, ConversationId
-from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.runtime import Reporter
 from pidurable_actors.session import Binding, Line, Publication, Tx, whole_conversation
 from pidurable_actors.storage import Lane, Storage
 
@@ -48,16 +39,6 @@ UNBOUND: Final = Binding()
 
 _BRIEF_COMMITS: Final = 8
 """A group up to this size is likely written before a parked task could be woken."""
-
-
-@final
-class _Callback:
-    """Marks the context of a running async callback; `active` ends with it."""
-
-    __slots__ = ("active",)
-
-    def __init__(self) -> None:
-        self.active = True
 
 
 @final
@@ -101,12 +82,10 @@ class StorageActor:
         self._broken = broken
         self._storage = storage
         self._lane = lane
-        self._report = report
         self._publish = publish
         self._failed = failed
         self._lock = trio.StrictFIFOLock()
-        # A key of its own, so that callbacks of two harnesses may nest.
-        self._in_callback: ContextKey[_Callback] = ContextKey("commit callback")
+        self._callbacks = Callbacks(report)
         self._queue: deque[_Queued] = deque()
         self._parked: trio.lowlevel.Task | None = None
         self._writing: list[_Queued] = []
@@ -235,12 +214,7 @@ class StorageActor:
         Raises:
             CommitReentered: the caller is a callback of this harness, or a child task of one.
         """
-        callback = current_context().get(self._in_callback)
-        if callback is not None and callback.active:
-            raise CommitReentered(
-                "commit, submit and wait cannot be called from inside a commit callback; "
-                "use its tx, or call them before or after the commit."
-            )
+        self._callbacks.refuse_inside()
 
     async def run(self) -> None:
         """Write what is queued until told to stop; ends when the queue is empty.
@@ -292,44 +266,16 @@ class StorageActor:
         tx = self.line.begin(binding)
         began_s = monotonic()
         try:
-            result = _call_user(change, tx)
+            result = self._callbacks.call(change, tx)
             if inspect.isawaitable(result):
-                result = await self._await_callback(cast("Awaitable[T]", result))
+                result = await self._callbacks.finish(cast("Awaitable[T]", result))
             if tx.has_names:
                 await tx.settle_names()
             batch = self.line.admit(tx)
         finally:
             tx.close()
-        held_s = monotonic() - began_s
-        if held_s > LIMITS.callback_s:
-            # A plain callback cannot be cancelled; it can only be named.
-            self._report(
-                Report(
-                    kind="callback_slow", reason="blocked", detail=f"{change!r} took {held_s:.1f} s"
-                )
-            )
+        self._callbacks.took(change, monotonic() - began_s)
         return result, batch
-
-    async def _await_callback(self, result: Awaitable[T]) -> T:
-        callback = _Callback()
-        token = activate(current_context().child(values={self._in_callback: callback}))
-        stack = ""
-        value: T | None = None
-        scope = trio.CancelScope(deadline=trio.current_time() + LIMITS.callback_s)
-        try:
-            with scope:
-                try:
-                    value = await _await_user(result)
-                except trio.Cancelled as cancelled:
-                    stack = "".join(traceback.format_tb(cancelled.__traceback__)[-8:])
-                    raise
-        finally:
-            callback.active = False
-            deactivate(token)
-        if scope.cancelled_caught:
-            self._report(Report(kind="callback_slow", reason="cancelled", detail=stack))
-            raise CallbackTooSlow(LIMITS.callback_s)
-        return cast(T, value)
 
     # --- writing ---
 
@@ -404,16 +350,6 @@ class StorageActor:
     def _unpark(self, _: object) -> trio.lowlevel.Abort:
         self._parked = None
         return trio.lowlevel.Abort.SUCCEEDED
-
-
-@trio.lowlevel.disable_ki_protection
-def _call_user(change: Callable[[Tx], Awaitable[T] | T], tx: Tx) -> Awaitable[T] | T:
-    return change(tx)
-
-
-@trio.lowlevel.disable_ki_protection
-async def _await_user(result: Awaitable[T]) -> T:
-    return await result
 
 
 def _settle(queued: _Queued, error: BaseException | None = None) -> None:

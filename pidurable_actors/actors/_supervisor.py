@@ -21,8 +21,8 @@ import trio
 
 from pidurable_actors._clock import Clock, TrioClock
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.actors._decisions import startable
-from pidurable_actors.actors._endings import about, in_words, stop_crash_loop, with_hook
+from pidurable_actors.actors._decisions import blocked_by, ended_badly, startable
+from pidurable_actors.actors._endings import about, give_back, in_words, stop_crash_loop, with_hook
 from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._invocation import Invocation, StopReason
 from pidurable_actors.actors._ownership import with_abort
@@ -41,7 +41,7 @@ from pidurable_actors.records import (
     Terminal,
 )
 from pidurable_actors.runtime import Report, Reporter, TaskActor
-from pidurable_actors.session import Publication, SessionState, Tx
+from pidurable_actors.session import Binding, Publication, SessionState, Tx
 from pidurable_actors.settings import Settings
 
 __all__ = ["KindLookup", "Supervisor"]
@@ -114,14 +114,7 @@ class Supervisor:
     def blocked_reason(self, kind: str, version: int) -> str | None:
         """Why tasks of this kind and stored version cannot run here; None when they can."""
         cls = self._kinds(kind)
-        if cls is None:
-            return f"task kind {kind!r} is not installed"
-        installed = cls.definition.version
-        if version > installed:
-            return f"stored version {version} of {kind!r} is newer than the installed {installed}"
-        if version < installed:
-            return f"stored version {version} of {kind!r} is older than the installed {installed}"
-        return None
+        return blocked_by(kind, version, None if cls is None else cls.definition.version)
 
     def resume(self) -> None:
         """Start scheduling; what is ready is started. Again does nothing."""
@@ -144,7 +137,7 @@ class Supervisor:
         """Take what is live at open: sleepers to the timer, the rest to be looked at."""
         for slot in state.tasks.values():
             held = slot.durable.state if slot.durable is not None else None
-            if slot.abort_requested or (isinstance(held, Completing) and _ended_badly(held)):
+            if slot.abort_requested or (isinstance(held, Completing) and ended_badly(held)):
                 self._to_mark[slot.id] = None
             if slot.until_ms is not None:
                 self._timer.add(slot.until_ms, slot.id)
@@ -213,7 +206,7 @@ class Supervisor:
             if slot.status == "running":
                 record = tx.task_in_memory(slot.id)
                 assert record is not None, "a running task is loaded"
-                _put_pending(tx, record)
+                give_back(tx, record)
 
     @property
     def running(self) -> Mapping[TaskId, Invocation]:
@@ -235,7 +228,7 @@ class Supervisor:
             case Terminal():
                 self._blocked.pop(record.id, None)
                 self._see_owner(record)
-            case Completing() if _ended_badly(record.state):
+            case Completing() if ended_badly(record.state):
                 self._to_mark[record.id] = None
                 self._work.set()
             case Pending():
@@ -355,7 +348,7 @@ class Supervisor:
         if task_id in self._unstarted:
             self._unstarted.discard(task_id)
             if isinstance(record.state, Running):
-                _put_pending(tx, record)
+                give_back(tx, record)
                 return
         why = startable(record, now_ms=tx.now_ms, below=tx.below(task_id))
         if why is None or task_id in self._invocations:
@@ -388,23 +381,13 @@ class Supervisor:
         assert cls is not None, "checked by the decision"
         policy = self._settings().on_restart_limit
         report = await with_hook(
-            self._storage.commit,
+            lambda change: self._storage.commit(change, Binding(record.conversation_id, record.id)),
             cls,
             lambda tx, cls: stop_crash_loop(tx, cls, record.id, policy),
             lambda e: self._reporter(about("handler_failed", record, error=e, detail=in_words(e))),
         )
         if report is not None:
             self._reporter(report)
-
-
-def _ended_badly(state: Completing) -> bool:
-    """Whether the held outcome ends the work below, too."""
-    return state.outcome.status != "completed"
-
-
-def _put_pending(tx: Tx, record: TaskRecord) -> None:
-    assert isinstance(record.state, Running), "only what was reserved is given back"
-    tx.put_task(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
 
 
 def _take(ready: dict[TaskId, None], count: int) -> list[TaskId]:

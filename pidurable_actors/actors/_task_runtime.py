@@ -193,7 +193,7 @@ class TaskRuntime:
 
         try:
             return await self._host.commit(bound, self.binding)
-        except BaseException:
+        except BaseException:  # whatever it was, the step was rolled back with the commit
             if step is not None and step is self.stored:
                 self.stored = None
             raise

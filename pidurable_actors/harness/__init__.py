@@ -1,11 +1,14 @@
 """The harness: open, converse, close."""
 
-from pidurable_actors.harness._conversation import (
+from pidurable_actors.harness._choice import (
     UNSET,
     AgentChoice,
-    Conversation,
     Unset,
     apply_choice,
+    check_choices,
+)
+from pidurable_actors.harness._conversation import (
+    Conversation,
 )
 from pidurable_actors.harness._harness import (
     Harness,
@@ -42,6 +45,7 @@ __all__ = [
     "TaskView",
     "Unset",
     "apply_choice",
+    "check_choices",
     "check_limit",
     "inspect_engine",
     "open_harness",

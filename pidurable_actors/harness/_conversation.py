@@ -20,10 +20,10 @@ from pidurable_actors.agent import (
     withdraw_inputs,
 )
 from pidurable_actors.errors import InvalidValue
+from pidurable_actors.harness._choice import UNSET, Unset, check_choices
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
 from pidurable_actors.harness._submission import Submission
-from pidurable_actors.models import ThinkingLevel
 from pidurable_actors.records import (
     USER,
     ConversationId,
@@ -39,41 +39,10 @@ from pidurable_actors.records import (
 from pidurable_actors.records.codec import message_to_json, messages_from_json
 from pidurable_actors.session import Binding, DocumentDefinition, Tx
 
-__all__ = ["UNSET", "AgentChoice", "Conversation", "Unset", "apply_choice"]
+__all__ = ["Conversation"]
 
 T = TypeVar("T")
 D = TypeVar("D")
-
-
-class Unset:
-    """The type of `UNSET`: leave a choice as it is, as opposed to None, which clears it."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET = Unset()
-
-
-@attrs.frozen(kw_only=True)
-class AgentChoice:
-    """What a conversation runs with; None leaves a choice to the default.
-
-    Args:
-        model: ``provider/model_id``.
-        thinking_level: ``off``, ``low``, ``medium`` or ``high``.
-        max_output_tokens: per answer.
-
-    Raises:
-        InvalidValue: a choice means nothing.
-    """
-
-    model: str | None = None
-    thinking_level: str | None = None
-    max_output_tokens: int | None = None
-
-    def __attrs_post_init__(self) -> None:
-        _check_choices(self.model, self.thinking_level, self.max_output_tokens)
 
 
 @final
@@ -226,7 +195,7 @@ class Conversation:
             "thinking_level": thinking_level,
             "max_output_tokens": max_output_tokens,
         }
-        _check_choices(*(None if isinstance(v, Unset) else v for v in given.values()))
+        check_choices(*(None if isinstance(v, Unset) else v for v in given.values()))
         if isinstance(model, str):
             self._core.services.models.resolve(model)
 
@@ -379,18 +348,6 @@ def _as_blocks(
     return blocks
 
 
-def _check_choices(model: object, thinking_level: object, max_output_tokens: object) -> None:
-    """Refuse choices that mean nothing; whether anybody serves the model is another question."""
-    if not isinstance(model, str | None):
-        raise InvalidValue("model", "a reference is text, written provider/model_id")
-    if thinking_level not in (None, *get_args(ThinkingLevel)):
-        raise InvalidValue("thinking_level", f"use one of {', '.join(get_args(ThinkingLevel))}")
-    if max_output_tokens is not None and not (
-        isinstance(max_output_tokens, int) and max_output_tokens >= 1
-    ):
-        raise InvalidValue("max_output_tokens", "use a whole number from 1 on")
-
-
 def _check_draft(draft: EntryDraft) -> None:
     """Refuse an entry that could not be read again, before anything is written."""
     check_json(draft.data, "entry.data")
@@ -403,10 +360,3 @@ def _check_draft(draft: EntryDraft) -> None:
         raise InvalidValue("entry.content", f"it cannot be stored: {error}") from error
     if again != draft.model:
         raise InvalidValue("entry.content", "it has a part that is not strict JSON")
-
-
-def apply_choice(agent: AgentState, choice: AgentChoice) -> None:
-    """Write an agent's first choices."""
-    agent.model = choice.model
-    agent.thinking_level = choice.thinking_level
-    agent.max_output_tokens = choice.max_output_tokens

@@ -15,7 +15,8 @@ from pidurable_actors.agent import (
 )
 from pidurable_actors.errors import MisuseError, StorageRequestError, TaskRefused
 from pidurable_actors.harness._builtin import BUILT_IN
-from pidurable_actors.harness._conversation import AgentChoice, Conversation, apply_choice
+from pidurable_actors.harness._choice import AgentChoice, apply_choice
+from pidurable_actors.harness._conversation import Conversation
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._inspect import Inspection, inspect_engine
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor

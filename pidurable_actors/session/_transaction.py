@@ -7,6 +7,8 @@ draft that it handed out die when the callback returns.
 Reads look, in order, at the transaction, at what is admitted, at storage. A record missing from
 memory cannot change meanwhile: callbacks run one at a time, and records leave memory only when
 storage has them.
+
+Size: one public class; half of it is what it promises to whoever writes callbacks.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ from typing import TypeVar, final
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject, check_json, copy_json, decode_json, encode_json
+from pidurable_actors._json import JSON, JsonObject, copy_json, decode_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import (
-    InvalidValue,
     MisuseError,
     StorageRequestError,
     TaskRefused,
@@ -58,6 +59,7 @@ from pidurable_actors.session._seams import (
     whole_conversation,
 )
 from pidurable_actors.session._state import SessionState
+from pidurable_actors.session._task_checks import check_owner, memo_text
 
 __all__ = ["Tx"]
 
@@ -444,7 +446,7 @@ class Tx:
             raise TaskRefused(f"task {task_id} has ended; it records no more memos.", task_id)
         if name in record.memos:
             return record.memos[name]
-        text = _memo_text(name, value, record.memos)
+        text = memo_text(name, value, record.memos)
         self._memos[task_id, name] = text
         # Through text, so that the caller may change its own value afterwards.
         kept = decode_json(text)
@@ -503,7 +505,11 @@ class Tx:
         """Whether the conversation has live work that is not in the background."""
         tasks = set(self._state.conversation_tasks.get(conversation_id, ()))
         tasks |= {r.id for r in self._tasks.values() if r.conversation_id == conversation_id}
-        return any(not self.has_ended(task) and not self._is_background(task) for task in tasks)
+        return any(
+            not (self._tasks.get(task) or self._state.tasks[task]).background
+            for task in tasks
+            if self.is_live(task)
+        )
 
     # --- the end ---
 
@@ -581,21 +587,7 @@ class Tx:
         if background:
             raise TaskRefused("background work is owned by its conversation, not by a task.")
         # The index row is enough, so an owner that sleeps need not be loaded.
-        written, slot = self._tasks.get(owner), self._state.live(owner)
-        found = written or slot
-        status = slot.status if written is None and slot is not None else None
-        if written is not None:
-            status = written.state.status
-        if found is None or status in ("completing", "terminal"):
-            raise TaskRefused(f"task {owner} is ending or missing; it can own no new work.", owner)
-        if found.abort_requested:
-            raise TaskRefused(f"task {owner} is being aborted; it can own no new work.", owner)
-        if found.conversation_id != where:
-            raise TaskRefused(f"task {owner} belongs to another conversation.", owner)
-
-    def _is_background(self, task_id: TaskId) -> bool:
-        record = self._tasks.get(task_id)
-        return record.background if record is not None else self._state.tasks[task_id].background
+        check_owner(owner, self._tasks.get(owner) or self._state.live(owner), where)
 
     def _mint(self) -> int:
         minted = self._next_id
@@ -607,18 +599,3 @@ class Tx:
             raise TransactionClosed(
                 "this transaction ended with its callback; return what you need from the callback."
             )
-
-
-def _memo_text(name: str, value: JSON, memos: Mapping[str, JSON]) -> str:
-    path = f"memo[{name!r}]"
-    if not name or len(name) > LIMITS.name_length:
-        raise InvalidValue(path, f"a memo's name has 1 to {LIMITS.name_length} characters")
-    check_json(name, f"the name of {path}")
-    check_json(value, path)
-    text = encode_json(value)
-    size = len(text.encode())
-    if size > LIMITS.memo_bytes:
-        raise InvalidValue(path, f"{size:,} bytes; a memo holds {LIMITS.memo_bytes:,}")
-    if memos and size + len(encode_json(memos).encode()) > LIMITS.memos_bytes:
-        raise InvalidValue(path, f"the memos of a task hold {LIMITS.memos_bytes:,} bytes in all")
-    return text

@@ -100,7 +100,7 @@ class Lane:
         call = _Call(work)
         self._start()
         self._calls.put(call)
-        if self._hung:
+        if self.hung:
             # Given up between the check and the put: nobody will take the call.
             self._fail_queued()
         if brief and call.finished.acquire(timeout=LIMITS.idle_wait_s):

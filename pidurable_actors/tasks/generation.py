@@ -4,6 +4,8 @@ Phases ``prepare`` (pin the model), ``request`` (ask it), ``retry`` (wait after 
 ``tools`` (wait for a round of calls). A request that a crash cut off counts as a failed attempt and
 its stored half answer is kept; one that a clean close cut off is sent again at once. Which it was
 is read from the record: a crash counts a restart, and entering a phase clears the count.
+
+Size: one state machine; its phases and the ways a request can end are read together.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pidurable_actors.agent import (
     place_steering,
     place_writes,
 )
-from pidurable_actors.errors import ProviderError, StorageRequestError, UnknownModel
+from pidurable_actors.errors import ProviderError, UnknownModel
 from pidurable_actors.models import (
     Accumulator,
     ModelOptions,
@@ -40,7 +42,6 @@ from pidurable_actors.records import (
     AssistantMessage,
     EntryDraft,
     EntryId,
-    EntryRecord,
     FaultedOutcome,
     TaskId,
     TaskOutcome,
@@ -69,7 +70,8 @@ from pidurable_actors.runtime import (
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
-from pidurable_actors.tasks.tool import ResultCode, ToolInput, ToolTask, append_error
+from pidurable_actors.tasks._rounds import answer_unstarted, calls_of, unusable_calls
+from pidurable_actors.tasks.tool import ToolInput, ToolTask
 
 __all__ = ["Generation", "Prepare", "Request", "Retry", "Tools"]
 
@@ -177,7 +179,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-        calls = _calls_of(await self.entry(EntryId(at.entry)))
+        calls = calls_of(await self.entry(EntryId(at.entry)))
 
         async def after(tx: Tx) -> Next[Answer]:
             if at.started < len(calls):
@@ -199,7 +201,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         async def stop(tx: Tx) -> Outcome:
             record = self.runtime.record
             await self._stop_request(tx, record)
-            await _answer_unstarted(tx, record, "aborted", "was aborted")
+            await answer_unstarted(tx, record, "aborted", "was aborted")
             reason = record.abort_reason
             await fail_run(tx, self.conversation_id, "aborted", reason or None)
             return Aborted(reason)
@@ -218,7 +220,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         reason: UnansweredReason = "orphaned"
         if isinstance(outcome, FaultedOutcome):
             reason = "restart_limit" if _is_restart_limit(detail) else "faulted"
-        await _answer_unstarted(tx, task, "tool_error", "was not started")
+        await answer_unstarted(tx, task, "tool_error", "was not started")
         await fail_run(tx, task.conversation_id, reason, detail)
         return outcome
 
@@ -287,7 +289,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     async def _answered(self, answer: Accumulator, message: AssistantMessage) -> Next[Answer]:
         calls = message.tool_calls
-        data = _unusable_calls(answer)
+        data = unusable_calls(answer)
 
         async def settle(tx: Tx) -> Next[Answer]:
             entry = tx.append_entry(
@@ -423,49 +425,6 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     @property
     def _services(self) -> AgentServices:
         return self.runtime.service(AgentServices)
-
-
-def _unusable_calls(answer: Accumulator) -> JSON:
-    """What is wrong with calls that must not run: ``{"malformed": ..., "duplicates": ...}``."""
-    wrong: dict[str, JSON] = {}
-    if answer.malformed:
-        wrong["malformed"] = {call: bad.text for call, bad in answer.malformed.items()}
-    # A call that came without an id is no repetition.
-    repeated: dict[str, JSON] = {call: said for call, said in answer.duplicates.items() if said}
-    if repeated:
-        wrong["duplicates"] = repeated
-    return wrong or None
-
-
-async def _answer_unstarted(tx: Tx, task: TaskRecord, code: ResultCode, what: str) -> None:
-    """Leave a result for the calls of a sequential round that get no task any more.
-
-    Reads with care: it also runs when the task ends because what it would read is damaged.
-    """
-    checkpoint = checkpoint_in(task) or {}
-    entry, started = checkpoint.get("entry"), checkpoint.get("started")
-    if not isinstance(entry, int) or not isinstance(started, int):
-        return
-    found = await tx.entries(task.conversation_id, before=EntryId(entry + 1), limit=1)
-    for call in _calls_in(found[0])[started:] if found else ():
-        task_input = ToolInput(entry=entry, call_id=call.id, tool_name=call.name)
-        await append_error(tx, task_input, task, f"Tool {call.name} {what}", code)
-
-
-def _calls_of(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
-    calls = _calls_in(entry)
-    if not calls:
-        raise StorageRequestError(f"entry {entry.id} is not an answer with tool calls.")
-    return calls
-
-
-def _calls_in(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
-    return tuple(
-        call
-        for message in entry.model or ()
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_calls
-    )
 
 
 def _is_restart_limit(error: JSON) -> bool:

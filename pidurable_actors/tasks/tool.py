@@ -192,7 +192,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
                 if tool.wants_api:
                     arguments["api"] = run
                 value = await run.storing(lambda: tool.execute(**arguments))
-                result = as_result(tool.name, value)
+                result = _as_result(tool.name, value)
         except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
             return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
         finally:
@@ -216,7 +216,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             arguments = tool.signature.convert(at.arguments)
             found = await run.storing(lambda: handler(arguments, run))
             if not isinstance(found, NotDone | Unknown):
-                result = as_result(tool.name, found)
+                result = _as_result(tool.name, found)
         except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
             self.report(error)
             return await self._interrupted()
@@ -314,7 +314,7 @@ def _what_is_wrong(call: ToolCallBlock, wrong: JsonObject) -> str:
     return ""
 
 
-def as_result(name: str, value: object) -> ToolResult:
+def _as_result(name: str, value: object) -> ToolResult:
     """What a tool returned, as a result that can be stored.
 
     Raises:

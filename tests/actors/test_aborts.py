@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import trio
@@ -23,8 +25,25 @@ from pidurable_actors import (
 from pidurable_actors.errors import StorageRequestError, TaskRefused
 from pidurable_actors.records import AbortedOutcome, CompletedOutcome, FaultedOutcome
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._tasks import NOTE, At, CountTo, Note, One, Sleeper, Ticker, notes, opened, outcome_of
-from tests._tasks import registry_of, until
+from tests._tasks import (
+    NOTE,
+    At,
+    CountTo,
+    Note,
+    One,
+    Opened,
+    Sleeper,
+    Ticker,
+    notes,
+    opened,
+    outcome_of,
+    registry_of,
+    until,
+)
+
+
+def runs(on: Opened) -> bool:
+    return on.harness.inspect().tasks[0].why == "running"
 
 
 class Charge(TaskActor[str, str], kind="test.charge"):
@@ -58,7 +77,9 @@ class Charge(TaskActor[str, str], kind="test.charge"):
     async def abort(self) -> Any:
         if await self.set_memo("refunded", self.input) == self.input:
             self.refunds.append(self.input)
-        await self.commit(lambda tx: tx.append_entry(self.conversation_id, NOTE.new(Note("undone"))))
+        await self.commit(
+            lambda tx: tx.append_entry(self.conversation_id, NOTE.new(Note("undone")))
+        )
         return Aborted(f"refunded {self.input}")
 
 
@@ -194,7 +215,7 @@ async def test_a_close_that_comes_while_an_abort_begins_does_not_wait_for_the_ha
         async with opened(MemoryStorage(), Hour) as on, trio.open_nursery() as nursery:
             task = await on.start(Hour)
             on.harness.resume()
-            await until(lambda on=on: bool(on.harness.inspect().tasks[0].why == "running"))
+            await until(partial(runs, on))
             nursery.start_soon(on.harness.abort_task, task)
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
@@ -202,9 +223,7 @@ async def test_a_close_that_comes_while_an_abort_begins_does_not_wait_for_the_ha
         assert trio.current_time() - began < 60
 
 
-@mark.parametrize(
-    "step", [Continue(At()), SleepUntil(0, At()), WaitFor([], At()), None, "undone"]
-)
+@mark.parametrize("step", [Continue(At()), SleepUntil(0, At()), WaitFor([], At()), None, "undone"])
 @mark.parametrize("stored", [False, True])
 async def test_a_handler_that_does_not_end_the_task_is_its_fault(step: Any, stored: bool) -> None:
     class GoesOn(TaskActor[None, None], kind="test.goes-on"):
@@ -262,10 +281,8 @@ async def test_a_phase_that_swallows_the_stop_loses_its_value_and_a_report_says_
 
         @phase(One)
         async def one(self, at: One) -> Next[str]:
-            try:
+            with suppress(trio.Cancelled):
                 await trio.sleep_forever()
-            except trio.Cancelled:
-                pass
             return Completed("too late")
 
     storage = MemoryStorage()

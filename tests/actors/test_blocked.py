@@ -9,6 +9,7 @@ import trio.testing
 from pytest import mark
 
 from pidurable_actors import Completed, Extension, Next, Settings, TaskActor, phase
+from pidurable_actors.errors import ClosedError
 from pidurable_actors.records import CompletedOutcome
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._fakes import GatedStorage
@@ -177,20 +178,19 @@ async def test_a_close_within_its_grace_is_not_reported() -> None:
 
 
 async def test_a_harness_that_is_closing_says_so_and_takes_nothing_new() -> None:
-    async with trio.open_nursery() as nursery:
-        async with opened(MemoryStorage(), Shielded, Ticker) as on:
-            await on.start(Shielded, 5.0)
-            on.harness.resume()
-            await trio.testing.wait_all_tasks_blocked()
-            refused: list[str] = []
+    async with trio.open_nursery() as nursery, opened(MemoryStorage(), Shielded, Ticker) as on:
+        await on.start(Shielded, 5.0)
+        on.harness.resume()
+        await trio.testing.wait_all_tasks_blocked()
+        refused: list[str] = []
 
-            async def meanwhile() -> None:
-                await trio.sleep(1)
-                assert on.harness.inspect().closing
-                try:
-                    await on.start(Ticker, CountTo(1))
-                except Exception as error:  # which one it is, is what the test is about
-                    refused.append(type(error).__name__)
+        async def meanwhile() -> None:
+            await trio.sleep(1)
+            assert on.harness.inspect().closing
+            try:
+                await on.start(Ticker, CountTo(1))
+            except ClosedError as error:
+                refused.append(type(error).__name__)
 
-            nursery.start_soon(meanwhile)
+        nursery.start_soon(meanwhile)
     assert refused == ["HarnessClosed"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import trio
 import trio.testing
 from pytest import mark, raises
 
 from pidurable_actors import Conversation, Harness, Tx
+from pidurable_actors._json import JSON
 from pidurable_actors.errors import (
     CallbackTooSlow,
     CommitReentered,
@@ -15,12 +19,24 @@ from pidurable_actors.errors import (
     StorageRequestError,
     TransactionClosed,
 )
-from pidurable_actors.records import ConversationId
+from pidurable_actors.records import ConversationId, EntryDraft
 from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._fakes import GatedStorage, ThroughStorage
-from tests._tasks import COUNT, NOTE, Count, CountTo, Note, Sleeper, Ticker, append, notes
-from tests._tasks import opened, outcome_of, until
+from tests._tasks import (
+    COUNT,
+    NOTE,
+    Count,
+    CountTo,
+    Note,
+    Sleeper,
+    Ticker,
+    append,
+    notes,
+    opened,
+    outcome_of,
+    until,
+)
 
 GONE = ConversationId(999)
 
@@ -64,7 +80,9 @@ async def test_a_callback_reads_its_own_writes() -> None:
         await on.root.commit(change)
 
 
-async def test_a_callback_sees_earlier_callbacks_that_are_not_stored_yet_and_readers_do_not() -> None:
+async def test_a_callback_sees_earlier_callbacks_that_are_not_stored_yet_and_readers_do_not() -> (
+    None
+):
     storage = GatedStorage(MemoryStorage())
     async with opened(storage) as on, trio.open_nursery() as nursery:
         storage.shut()
@@ -173,13 +191,13 @@ async def test_what_a_caller_keeps_of_a_commit_cannot_change_what_is_stored() ->
     storage = GatedStorage(MemoryStorage())
     async with opened(storage, Sleeper) as on, trio.open_nursery() as nursery:
         kept: list[Count] = []
-        data = {"text": "as committed"}
+        data: dict[str, JSON] = {"text": "as committed"}
 
         async def change(tx: Tx) -> None:
             draft = await tx.doc(COUNT)
             draft.items.append(["as committed"])
             kept.append(draft)
-            made = tx.append_entry(on.root.id, NOTE.new(Note("x")).__class__(kind="app.note", data=data))
+            made = tx.append_entry(on.root.id, EntryDraft(kind="app.note", data=data))
             data["text"] = "changed in the callback"
             assert made.data == {"text": "as committed"}
 
@@ -245,7 +263,7 @@ async def test_cancelled_out_of_a_commit_means_that_nothing_was_stored() -> None
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_cancel_after, scope, steps)
-                    returned = await on.root.commit(lambda tx, at=steps: change(tx, str(at)))
+                    returned = await on.root.commit(partial(change, text=str(steps)))
             if returned is not None:
                 stored.add(returned)
             outcomes.add(returned is not None)
@@ -322,7 +340,7 @@ async def test_calls_from_inside_a_callback_are_refused_at_once_also_from_its_ch
                 lambda: on.harness.commit(lambda tx: None),
                 lambda: on.root.submit("no"),
                 lambda: on.harness.wait_for_task(task),
-                lambda: on.root.wait_for_idle(),
+                on.root.wait_for_idle,
                 lambda: on.harness.retry_task(task),
                 lambda: on.harness.abort_task(task),
             ):
@@ -509,7 +527,10 @@ async def test_a_read_in_a_callback_that_outlives_the_close_is_told_and_harms_no
 
 
 async def _close_over(
-    storage: Storage, outside: object, gate: trio.Event, told: list[str]
+    storage: Storage,
+    outside: Callable[[Conversation, trio.Event, list[str]], Awaitable[None]],
+    gate: trio.Event,
+    told: list[str],
 ) -> None:
     async with trio.open_nursery() as nursery:
         async with opened(storage) as on:
@@ -526,7 +547,7 @@ async def test_a_closed_harness_refuses_every_call() -> None:
     for call in (
         lambda: on.root.commit(append("late")),
         lambda: on.root.submit("late"),
-        lambda: on.root.entries(),
+        on.root.entries,
         lambda: on.harness.get_task(task),
         lambda: on.harness.wait_for_task(task),
         lambda: on.harness.conversation(1),

@@ -6,6 +6,7 @@ from typing import get_args
 
 from pytest import mark, raises
 
+from pidurable_actors._json import JsonObject
 from pidurable_actors.actors import TRANSITIONS, check_transition
 from pidurable_actors.actors._decisions import startable
 from pidurable_actors.errors import HarnessBug
@@ -25,7 +26,7 @@ from pidurable_actors.records import (
     Waiting,
 )
 
-AT = {"phase": "at"}
+AT: JsonObject = {"phase": "at"}
 STATES: dict[str, TaskState] = {
     "pending": Pending(checkpoint=AT),
     "running": Running(checkpoint=AT),

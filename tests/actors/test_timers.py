@@ -14,8 +14,19 @@ from pidurable_actors.records import CompletedOutcome
 from pidurable_actors.runtime import Report
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._fakes import SteppedClock
-from tests._tasks import NOTE, At, CountTo, Note, One, Sleeper, Ticker, append, opened, outcome_of
-from tests._tasks import until
+from tests._tasks import (
+    NOTE,
+    At,
+    CountTo,
+    Note,
+    One,
+    Sleeper,
+    Ticker,
+    append,
+    opened,
+    outcome_of,
+    until,
+)
 
 HOUR_MS = 3_600_000
 
@@ -51,7 +62,9 @@ class Ticks(TaskActor[int, list[int]], kind="test.ticks"):
         return SleepUntil(self.now_ms() + 1_000, At(at.n + 1))
 
 
-async def test_c10_a_sleeper_wakes_while_another_task_runs_and_the_next_wake_is_the_earliest() -> None:
+async def test_c10_a_sleeper_wakes_while_another_task_runs_and_the_next_wake_is_the_earliest() -> (
+    None
+):
     async with opened(MemoryStorage(), Sleeper, Busy) as on:
         on.harness.resume()
         await on.start(Busy, 60.0)

@@ -155,6 +155,11 @@ def test_the_last_extension_that_has_a_name_wins() -> None:
     assert registry.task("app.other") is None
 
 
+def test_a_registry_is_made_of_a_list() -> None:
+    with pytest.raises(DefinitionError, match="list"):
+        Registry(Extension("a"))  # type: ignore[arg-type]
+
+
 def test_installing_a_name_again_replaces_it_in_its_place() -> None:
     registry = Registry([Extension("a", tools=[look]), Extension("b")])
     registry.install(Extension("a"))

@@ -33,7 +33,6 @@ from pidurable_actors import (
     Next,
     Registry,
     Reply,
-    Report,
     ScriptedModel,
     Settings,
     SleepUntil,
@@ -299,7 +298,7 @@ async def deadly(run: Run) -> None:
         registry=Registry([Extension("deadly", tools=[kill, sibling])]),
         models=Models([ScriptedModel(script)]),
         settings=Settings(restart_limit=3, on_restart_limit=policy),  # type: ignore[arg-type]
-        on_report=lambda report: _note(run, report),
+        on_report=lambda report: run.fact(report=report.kind, reason=report.reason),
     ) as harness:
         root = await harness.root(agent=AgentChoice(model="scripted/demo"))
         submission = await root.submit("go", request_id="r1")
@@ -310,10 +309,6 @@ async def deadly(run: Run) -> None:
             return
         settled = await submission.wait()
         run.fact(status=settled.status, reason=settled.reason)
-
-
-def _note(run: Run, report: Report) -> None:
-    run.fact(report=report.kind, reason=report.reason)
 
 
 async def _parked(harness: Harness) -> int:

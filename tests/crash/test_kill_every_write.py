@@ -90,7 +90,7 @@ def sweep(
         assert play(forkers, run) == 0, f"{place.name}: the recovery failed"
         try:
             check(place)
-        except BaseException as error:
+        except BaseException as error:  # named, and raised again
             error.add_note(f"killed at write {at}, {'after' if after else 'before'} it")
             raise
         return died
@@ -165,6 +165,7 @@ def arm(tmp_path: Path, forkers: SimpleQueue[Forker], run: Run) -> int:
     return deaths
 
 
+@pytest.mark.slow
 def test_a_tool_that_kills_its_process_is_ended_at_the_limit(
     forkers: SimpleQueue[Forker], tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_tool_that_kills_its_process_is_ended_at_the_limit(
     assert {"report": "task_interrupted", "reason": "restart_limit"} in facts(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_tool_that_kills_its_process_is_parked_at_the_limit_and_can_be_retried(
     forkers: SimpleQueue[Forker], tmp_path: Path
 ) -> None:

@@ -81,35 +81,33 @@ async def test_after_the_block_the_storage_is_free_and_the_handles_say_closed() 
 
 async def test_closed_returns_to_everybody_who_waits_for_it() -> None:
     ends: list[str] = []
-    async with trio.open_nursery() as nursery:
-        async with opened(MemoryStorage()) as on:
+    async with trio.open_nursery() as nursery, opened(MemoryStorage()) as on:
 
-            async def wait() -> None:
-                end = await on.harness.closed()
-                assert end.error is None
-                ends.append(end.reason)
+        async def wait() -> None:
+            end = await on.harness.closed()
+            assert end.error is None
+            ends.append(end.reason)
 
-            nursery.start_soon(wait)
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            assert ends == []
+        nursery.start_soon(wait)
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ends == []
     assert ends == ["closed", "closed"]
 
 
 async def test_a_wait_that_is_pending_at_the_close_is_told() -> None:
     told: list[type[Exception]] = []
-    async with trio.open_nursery() as nursery:
-        async with opened(MemoryStorage(), Waits) as on:
-            task = await on.start(Waits)
+    async with trio.open_nursery() as nursery, opened(MemoryStorage(), Waits) as on:
+        task = await on.start(Waits)
 
-            async def wait() -> None:
-                try:
-                    await on.harness.wait_for_task(task)
-                except HarnessClosed as error:
-                    told.append(type(error))
+        async def wait() -> None:
+            try:
+                await on.harness.wait_for_task(task)
+            except HarnessClosed as error:
+                told.append(type(error))
 
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
     assert told == [HarnessClosed]
 
 
@@ -298,31 +296,31 @@ async def test_a_bug_of_the_runtime_cancels_the_body_and_is_raised_with_what_the
         assert (ended.reason, ended.error) == ("failed", told.value.__cause__)
 
 
-async def test_a_bug_while_a_commit_is_published_leaves_nobody_waiting() -> None:
+@mark.parametrize("blocking", [False, True])
+async def test_a_bug_while_a_commit_is_published_leaves_nobody_waiting(blocking: bool) -> None:
     """Break the clock while a write is held, so that settling it fails: an outcome must come."""
-    for blocking in (False, True):
-        clock = BrokenClock(TrioClock())
-        storage = _Breaking(MemoryStorage(), blocking=blocking, clock=clock)
-        told: list[BaseException] = []
+    clock = BrokenClock(TrioClock())
+    storage = _Breaking(MemoryStorage(), blocking=blocking, clock=clock)
+    told: list[BaseException] = []
 
-        async def call(root: Conversation) -> None:
-            try:
-                await root.commit(append("x"))
-            except (SessionFailed, ZeroDivisionError) as error:
-                told.append(error)
+    async def call(root: Conversation) -> None:
+        try:
+            await root.commit(append("x"))
+        except (SessionFailed, ZeroDivisionError) as error:
+            told.append(error)
 
-        with raises(HarnessBug):
-            async with opened(storage, Waits, clock=clock) as on:
-                await on.start(Waits)
-                on.harness.resume()
-                await until(lambda on=on: on.harness.inspect().tasks[0].why == "running")
-                storage.breaks = True
-                # Shielded, because the bug cancels the body.
-                with trio.CancelScope(shield=True):
-                    async with trio.open_nursery() as nursery:
-                        for _ in range(3):
-                            nursery.start_soon(call, on.root)
-        assert len(told) == 3
+    with raises(HarnessBug):
+        async with opened(storage, Waits, clock=clock) as on:
+            await on.start(Waits)
+            on.harness.resume()
+            await until(lambda: on.harness.inspect().tasks[0].why == "running")
+            storage.breaks = True
+            # Shielded, because the bug cancels the body.
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(call, on.root)
+    assert len(told) == 3
 
 
 class _Breaking(FailingStorage):
@@ -430,7 +428,7 @@ async def test_a_reader_looks_beside_the_owner_and_changes_and_schedules_nothing
                 lambda: reader.wait_for_task(task),
                 lambda: reader.abort_task(task),
                 lambda: reader.retry_task(task),
-                lambda: root.wait_for_idle(),
+                root.wait_for_idle,
             ):
                 with raises(ReadOnlySession):
                     await call()

@@ -43,16 +43,18 @@ json_values: st.SearchStrategy[JSON] = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
     max_leaves=10,
 )
 
 plans = st.builds(
     Plan,
     name=st.text(st.characters(exclude_categories=["Cs"])),
-    points=st.lists(
-        st.builds(Point, st.integers(-(2**63), 2**63 - 1), st.floats(-1e9, 1e9))
-    ).map(tuple),
+    points=st.lists(st.builds(Point, st.integers(-(2**63), 2**63 - 1), st.floats(-1e9, 1e9))).map(
+        tuple
+    ),
 )
 
 

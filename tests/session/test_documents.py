@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -97,7 +98,9 @@ async def test_one_kind_has_as_many_documents_as_keys() -> None:
     keyed = define_doc("app.keyed", Words)
     async with opened(MemoryStorage()) as on:
         for key in ("", "a", "b"):
-            await on.root.commit(lambda tx, key=key: set_word(tx, keyed, None, f"in {key}", key))
+            await on.root.commit(
+                partial(set_word, definition=keyed, scope_id=None, word=f"in {key}", key=key)
+            )
         for key in ("", "a", "b"):
             assert (await on.root.snapshot(keyed, key=key)).words == {f"in {key}": f"in {key}"}
 
@@ -151,7 +154,7 @@ async def test_a_key_that_cannot_be_stored_is_refused() -> None:
     async with opened(MemoryStorage()) as on:
         for key in ("\ud800", "k" * 201):
             with raises(InvalidValue, match="key"):
-                await on.root.commit(lambda tx, key=key: tx.doc(COUNT, key=key))
+                await on.root.commit(partial(Tx.doc, definition=COUNT, key=key))
 
 
 async def test_many_idle_conversations_are_forgotten_and_found_again() -> None:

@@ -12,8 +12,8 @@ from pidurable_actors import Tx
 from pidurable_actors.errors import TaskRefused
 from pidurable_actors.harness._retry import retry_task
 from pidurable_actors.records import (
-    Completing,
     CompletedOutcome,
+    Completing,
     ConversationId,
     EntryId,
     FaultedOutcome,

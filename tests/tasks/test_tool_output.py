@@ -132,6 +132,7 @@ async def test_of_many_lines_the_last_are_kept_and_what_is_dropped_is_counted() 
     assert len(lines) == OUTPUT_LINES + 1
 
 
+@pytest.mark.slow
 async def test_small_pieces_are_counted_like_large_ones() -> None:
     pieces = ["0123456789\n"] * 20_000
     assert await said(*pieces) == await said("".join(pieces))

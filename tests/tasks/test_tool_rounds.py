@@ -111,6 +111,7 @@ async def test_a_failing_call_does_not_stop_the_others() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_thirty_two_calls_that_end_together_all_have_their_result() -> None:
     """C30, with steering coming in; order is call order in the model's view."""
     model = turns(
@@ -169,6 +170,7 @@ async def test_settings_are_read_live() -> None:
         assert trio.current_time() == pytest.approx(5 + 2)
 
 
+@pytest.mark.slow
 async def test_conversations_work_beside_each_other() -> None:
     """C06: what one says never turns up in another."""
 
