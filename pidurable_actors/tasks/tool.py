@@ -52,6 +52,7 @@ from pidurable_actors.runtime import (
     Next,
     Outcome,
     TaskActor,
+    checkpoint_in,
     from_json,
     phase,
 )
@@ -151,11 +152,8 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: runs again at the next open.
         """
-        name = self.input.tool_name
-        ending = Aborted("aborted")
-        return await self._settle_error(
-            "aborted", f"Tool {name} was aborted", ending, self._run_now
-        )
+        message = f"Tool {self.input.tool_name} was aborted{_perhaps(self.runtime.record)}"
+        return await self._settle_error("aborted", message, Aborted("aborted"), self._run_now)
 
     @classmethod
     async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
@@ -168,10 +166,11 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         limit = isinstance(outcome, FaultedOutcome) and _is_restart_limit(outcome.error)
         task_input = from_json(task.input, ToolInput, "input[pi.tool]")
         code: ResultCode = "restart_limit" if limit else "tool_error"
+        name = task_input.tool_name
         message = (
-            f"Tool {task_input.tool_name} was cut off too often and is not run again"
+            f"Tool {name} was cut off too often{_perhaps(task)}; it is not run again"
             if limit
-            else f"Tool {task_input.tool_name} failed"
+            else f"Tool {name} failed{_perhaps(task)}"
         )
         live = await tx.doc(LIVE, task.conversation_id)
         slot = live.tools.get(str(task.id))
@@ -390,6 +389,13 @@ async def _append(
     live.tools.pop(str(task.id), None)
     usage = await tx.doc(USAGE, task.conversation_id)
     usage.tools[task_input.tool_name] = usage.tools.get(task_input.tool_name, 0) + 1
+
+
+def _perhaps(task: TaskRecord) -> str:
+    """What must be said of a call whose intent was stored and whose result is not known."""
+    at = checkpoint_in(task)
+    started = at is not None and at["phase"] == Execute.phase_name
+    return " and may have partially run" if started else ""
 
 
 def _is_restart_limit(error: JSON) -> bool:

@@ -174,7 +174,7 @@ async def test_abort_ends_running_tools_with_an_aborted_result() -> None:
         await trio.sleep(5)
         await agent.root.abort()
         assert (await submission.record()).reason == "aborted"
-        expected = error_text("Tool work was aborted")
+        expected = error_text("Tool work was aborted and may have partially run")
         lines = await agent.lines()
         assert lines[:2] == ["user go", "calls work(c1) work(c2)"]
         assert sorted(lines[2:]) == [f"error c1 {expected}", f"error c2 {expected}"]

@@ -56,7 +56,9 @@ async def test_a_tool_cut_off_too_often_is_not_run_again_and_the_run_goes_on() -
         (result,) = (await agent.results()).values()
         assert codes(await agent.result_entry("c1")) == ["restart_limit"]
         reports += [(report.kind, report.reason) for report in agent.reports]
-    expected = "working\n" + error_text("Tool append was cut off too often and is not run again")
+    expected = "working\n" + error_text(
+        "Tool append was cut off too often and may have partially run; it is not run again"
+    )
     assert text_of(result.content) == expected
     assert len(outside.lines) == 3
     assert reports == [("task_interrupted", "restart_limit")]
@@ -110,7 +112,7 @@ async def test_a_parked_tool_can_be_aborted() -> None:
         await agent.root.abort()
         assert (await submission.wait()).reason == "aborted"
         assert (await agent.lines())[2] == "error c1 working\n" + error_text(
-            "Tool append was aborted"
+            "Tool append was aborted and may have partially run"
         )
     assert outside.lines == ["hello"]
 
@@ -168,7 +170,7 @@ async def test_an_aborted_call_has_one_aborted_result_whatever_the_tool_does(kin
         assert (await submission.wait()).reason == "aborted"
         results = await agent.results()
         texts = {name: text_of(result.content) for name, result in results.items()}
-        aborted = "so far\n" + error_text("Tool stubborn was aborted")
+        aborted = "so far\n" + error_text("Tool stubborn was aborted and may have partially run")
         assert texts == {"c1": "quick", "c2": aborted, "c3": aborted}
         assert codes(await agent.result_entry("c2")) == ["aborted"]
         dropped = [r.reason for r in agent.reports if r.kind == "task_interrupted"]
