@@ -172,8 +172,8 @@ class ContextScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if self._token is not None:
-            _current.reset(self._token)
+        assert self._token is not None, "left after it was entered"
+        _current.reset(self._token)
         for node in _chain(self._context):
             del node._entered[self.cancel_scope]
         return self.cancel_scope.__exit__(kind, error, trace)

@@ -376,11 +376,6 @@ def _give_back(tx: Tx, cut: list[TaskId]) -> None:
     for task_id in cut:
         record = tx.task_in_memory(task_id)
         assert record is not None, "running tasks are loaded at open"
-        if isinstance(record.state, Running):
-            tx.put_task(
-                attrs.evolve(
-                    record,
-                    state=Pending(checkpoint=record.state.checkpoint),
-                    restarts=record.restarts + 1,
-                )
-            )
+        assert isinstance(record.state, Running), "nothing moves before the repair"
+        pending = Pending(checkpoint=record.state.checkpoint)
+        tx.put_task(attrs.evolve(record, state=pending, restarts=record.restarts + 1))

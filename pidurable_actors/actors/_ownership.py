@@ -1,4 +1,4 @@
-"""Rules of ownership, as pure functions of a transaction; the line runs them in every commit.
+"""Rules of ownership, as functions of a transaction; the line runs most of them in every commit.
 
 They complete, in the very commit in which a task gets its outcome, what follows from it: a held
 outcome is released, an owner that only waited for its work ends, a waiter is woken. So no crash can
@@ -26,7 +26,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.session import Tx
 
-__all__ = ["check_states", "settle_ended", "with_abort"]
+__all__ = ["check_states", "mark_below", "settle_ended", "with_abort"]
 
 
 def settle_ended(tx: Tx) -> None:
@@ -63,6 +63,25 @@ def check_states(tx: Tx) -> None:
         before = tx.admitted_task(record.id)
         if before is not None:
             check_transition(before, record)
+
+
+async def mark_below(tx: Tx, owner: TaskId) -> None:
+    """Mark the live work that a task owns, because the task is aborted or did not complete.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    children = tx.children(owner)
+    if not children:
+        return
+    await tx.load_tasks(children)
+    above = await tx.task(owner)
+    reason = above.abort_reason if above.abort_requested else f"task {owner} did not complete"
+    for child in children:
+        record = await tx.task(child)
+        if not record.abort_requested and not isinstance(record.state, Terminal):
+            tx.put_task(with_abort(record, reason))
 
 
 def with_abort(record: TaskRecord, reason: str) -> TaskRecord:

@@ -25,10 +25,11 @@ from pidurable_actors.actors._decisions import blocked_by, ended_badly, startabl
 from pidurable_actors.actors._endings import about, give_back, in_words, stop_crash_loop, with_hook
 from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._invocation import Invocation, StopReason
-from pidurable_actors.actors._ownership import with_abort
+from pidurable_actors.actors._ownership import mark_below
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._timer import TimerActor
 from pidurable_actors.context import BACKGROUND, Context
+from pidurable_actors.errors import CallbackTooSlow
 from pidurable_actors.records import (
     Completing,
     Parked,
@@ -48,6 +49,18 @@ __all__ = ["KindLookup", "Supervisor"]
 
 AnyActor: TypeAlias = TaskActor[Any, Any]
 KindLookup: TypeAlias = Callable[[str], type[AnyActor] | None]
+
+
+@attrs.frozen(kw_only=True)
+class _Decision:
+    """What one commit of the supervisor takes up, and what follows once it is stored."""
+
+    ready: list[TaskId]
+    marks: list[TaskId]
+    unstarted: set[TaskId]
+    blocked: dict[TaskId, str] = attrs.field(factory=dict)
+    reports: list[Report] = attrs.field(factory=list)
+    looped: list[TaskRecord] = attrs.field(factory=list)
 
 
 @final
@@ -83,7 +96,7 @@ class Supervisor:
         self._reporter = report
         self._fatal = fatal
         check_s = math.inf if isinstance(clock, TrioClock) else LIMITS.clock_check_s
-        self._timer = TimerActor(clock, due=self._due, sleeps=self._sleeps, check_s=check_s)
+        self._timer = TimerActor(clock, due=self._look_at, sleeps=self._sleeps, check_s=check_s)
         self._nursery: trio.Nursery | None = None
         self._context = copy_context()  # of the engine, so that a run inherits from no committer
         self._invocations: dict[TaskId, Invocation] = {}
@@ -126,8 +139,7 @@ class Supervisor:
     def kinds_changed(self) -> None:
         """Look again at the tasks that were blocked, because the registry changed."""
         # Their reasons stay, so that one which is blocked as before is not reported again.
-        self._ready.update(dict.fromkeys(self._blocked))
-        self._work.set()
+        self._look_at(*self._blocked)
 
     def next_wake_ms(self) -> int | None:
         """The earliest time at which a sleeping task is due."""
@@ -165,7 +177,7 @@ class Supervisor:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self._scheduling and self._stopping is None and self._has_work():
+            while self._scheduling and self._stopping is None and (self._ready or self._to_mark):
                 try:
                     await self._decide()
                 except Exception:  # a bug goes on; a storage raises what it wants when it fails
@@ -249,8 +261,8 @@ class Supervisor:
             # Its abort handler may be due, now that less lives below it.
             self._look_at(owner.id)
 
-    def _look_at(self, task_id: TaskId) -> None:
-        self._ready[task_id] = None
+    def _look_at(self, *task_ids: TaskId) -> None:
+        self._ready.update(dict.fromkeys(task_ids))
         self._work.set()
 
     def _start(self, record: TaskRecord) -> None:
@@ -295,74 +307,62 @@ class Supervisor:
             self._idle = trio.Event()
             await self._idle.wait()
 
-    def _due(self, task_ids: list[TaskId]) -> None:
-        self._ready.update(dict.fromkeys(task_ids))
-        self._work.set()
-
     def _sleeps(self, task_id: TaskId, until_ms: int) -> bool:
         slot = self._storage.line.state.tasks.get(task_id)
         return slot is not None and slot.until_ms == until_ms and not slot.abort_requested
 
     # --- deciding ---
 
-    def _has_work(self) -> bool:
-        return bool(self._ready or self._to_mark)
-
     async def _decide(self) -> None:
         ready = _take(self._ready, LIMITS.wake_at_once)
-        marks = _take(self._to_mark, LIMITS.wake_at_once)
-        reports: list[Report] = []
-        looped: list[TaskRecord] = []
+        decision = _Decision(
+            ready=ready,
+            marks=_take(self._to_mark, LIMITS.wake_at_once),
+            unstarted=self._unstarted.intersection(ready),
+        )
+        self._unstarted -= decision.unstarted
 
         async def change(tx: Tx) -> None:
-            for owner in marks:
-                await self._mark_below(tx, owner)
+            for owner in decision.marks:
+                await mark_below(tx, owner)
             await tx.load_tasks(ready)
             for task_id in ready:
-                await self._reserve(tx, task_id, reports, looped)
+                await self._reserve(tx, task_id, decision)
 
-        await self._storage.commit(change)
-        for report in reports:
+        try:
+            await self._storage.commit(change)
+        except CallbackTooSlow:
+            # The storage is slow, which is no bug; what was taken is looked at again.
+            self._ready.update(dict.fromkeys(ready))
+            self._to_mark.update(dict.fromkeys(decision.marks))
+            self._unstarted |= decision.unstarted
+            return
+        self._blocked.update(decision.blocked)
+        for report in decision.reports:
             self._reporter(report)
-        for record in looped:
+        for record in decision.looped:
             await self._stop_loop(record)
 
-    async def _mark_below(self, tx: Tx, owner: TaskId) -> None:
-        children = tx.children(owner)
-        if not children:
-            return
-        await tx.load_tasks(children)
-        above = await tx.task(owner)
-        reason = above.abort_reason if above.abort_requested else f"task {owner} did not complete"
-        for child in children:
-            record = await tx.task(child)
-            if not record.abort_requested and not isinstance(record.state, Terminal):
-                tx.put_task(with_abort(record, reason))
-
-    async def _reserve(
-        self, tx: Tx, task_id: TaskId, reports: list[Report], looped: list[TaskRecord]
-    ) -> None:
+    async def _reserve(self, tx: Tx, task_id: TaskId, decision: _Decision) -> None:
         if not tx.is_live(task_id):
             return
         record = await tx.task(task_id)
-        if task_id in self._unstarted:
-            self._unstarted.discard(task_id)
-            if isinstance(record.state, Running):
-                give_back(tx, record)
-                return
+        if task_id in decision.unstarted and isinstance(record.state, Running):
+            give_back(tx, record)
+            return
         why = startable(record, now_ms=tx.now_ms, below=tx.below(task_id))
         if why is None or task_id in self._invocations:
             return
         blocked = self.blocked_reason(record.kind, record.version)
         if blocked is not None:
             if self._blocked.get(task_id) != blocked:
-                self._blocked[task_id] = blocked
-                reports.append(about("task_blocked", record, detail=blocked))
+                decision.blocked[task_id] = blocked
+                decision.reports.append(about("task_blocked", record, detail=blocked))
             return
         self._blocked.pop(task_id, None)
         parked = isinstance(record.state, Parked)
         if record.restarts >= self._settings().restart_limit and not parked:
-            looped.append(record)
+            decision.looped.append(record)
             return
         assert not isinstance(record.state, Completing | Terminal), "no outcome is startable"
         tx.put_task(

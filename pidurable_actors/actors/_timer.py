@@ -36,7 +36,7 @@ class TimerActor:
         self,
         clock: Clock,
         *,
-        due: Callable[[list[TaskId]], None],
+        due: Callable[..., None],
         sleeps: Callable[[TaskId, int], bool],
         check_s: float,
     ) -> None:
@@ -93,4 +93,4 @@ class TimerActor:
         while self._heap and self._heap[0][0] <= now_ms and len(due) < LIMITS.wake_at_once:
             due.append(heapq.heappop(self._heap)[1])
         if due:
-            self._due(due)
+            self._due(*due)

@@ -52,12 +52,7 @@ from pidurable_actors.records.codec import check_draft, encode_record, encode_ta
 from pidurable_actors.session._conversations import CachedDocument, ConversationMemory, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._drafts import Drafts
-from pidurable_actors.session._seams import (
-    Binding,
-    Reader,
-    StartableTask,
-    whole_conversation,
-)
+from pidurable_actors.session._seams import Binding, Reader, StartableTask, whole_conversation
 from pidurable_actors.session._state import SessionState
 from pidurable_actors.session._task_checks import check_owner, memo_text
 

@@ -17,6 +17,7 @@ from pidurable_actors import (
     Completed,
     Next,
     Settings,
+    SleepUntil,
     TaskActor,
     Tx,
     WaitFor,
@@ -38,10 +39,22 @@ from pidurable_actors.records import (
     Waiting,
 )
 from pidurable_actors.runtime import Report, Reporter, end_task
-from pidurable_actors.storage import Lane
+from pidurable_actors.session import Binding, Line, SessionState
+from pidurable_actors.storage import Head, Lane
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._fakes import BrokenClock, DiskError, FailingStorage, GatedStorage, ThroughStorage
-from tests._tasks import At, CountTo, One, Opened, Sleeper, Ticker, append, opened, outcome_of
+from tests._tasks import (
+    At,
+    CountTo,
+    One,
+    Opened,
+    Sleeper,
+    Ticker,
+    append,
+    opened,
+    outcome_of,
+    until,
+)
 
 
 class Stuck(TaskActor[None, None], kind="test.stuck"):
@@ -498,3 +511,96 @@ async def test_the_end_of_the_process_in_the_writer_leaves_nobody_waiting() -> N
             failing.armed = 1
             storage.open_gate()
     assert told == ["DiskError", "DiskError"]
+
+
+async def test_a_look_at_a_task_that_has_moved_on_does_nothing() -> None:
+    """Ask the supervisor for tasks that have ended, or were never reserved, as a late event may."""
+    async with opened(MemoryStorage(), Ticker, Sleeper) as on:
+        ended = await on.start(Ticker, CountTo(1))
+        await on.harness.wait_for_task(ended)
+        asleep = await on.start(Sleeper, 60.0)
+        await trio.testing.wait_all_tasks_blocked()
+        supervisor = on.root._core.engine.supervisor
+        supervisor._unstarted.add(asleep)
+        for task in (ended, asleep):
+            supervisor._look_at(task)
+        await supervisor._stop_loop(await on.harness.get_task(ended))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await on.harness.get_task(asleep)).state.status == "sleeping"
+        assert on.reports == []
+
+
+async def test_a_storage_fails_once() -> None:
+    with raises(SessionFailed) as told:
+        async with opened(MemoryStorage()) as on:
+            first, second = DiskError(), DiskError()
+            writer = on.root._core.engine.storage
+            writer.fail(first)
+            writer.fail(second)
+    assert told.value.__cause__ is first
+    assert [report.error for report in on.reports] == [first]
+
+
+async def test_a_line_of_its_own_starts_nothing() -> None:
+    head = Head(commit=0, next_id=2, epoch=1)
+    async with opened(MemoryStorage()) as on:
+        reader = on.root._core.engine.storage
+        line = Line(SessionState(head), reader, TrioClock(), read_only=False)
+        assert not line.schedulable("test", 1)
+        assert line.begin(Binding()).next_id == 2
+
+
+class SlowReads(ThroughStorage):
+    """Answers some look-ups only after a while of real time.
+
+    Attributes:
+        slow: how many more it answers slowly.
+    """
+
+    slow = 0
+
+    def before_read(self) -> None:
+        if self.slow:
+            self.slow -= 1
+            threading.Event().wait(5.1)
+
+
+@mark.slow
+@mark.real_time
+async def test_a_storage_that_is_slow_under_a_decision_is_no_bug() -> None:
+    """Let one read of the supervisor's commit take longer than a callback may hold the line.
+
+    The commit looks at a sleeping child and its sleeping owner; it is cut off between the two reads,
+    and must be made again.
+    """
+
+    class Owns(TaskActor[None, None], kind="test.owns-a-sleeper"):
+        def start(self) -> One:
+            return One()
+
+        @phase(One)
+        async def one(self, at: One) -> Next[None]:
+            def create(tx: Tx) -> Next[None]:
+                tx.create_task(Sleeper, 3_600.0, owner=self.task_id)
+                return SleepUntil(tx.now_ms + 3_600_000, At())
+
+            return await self.commit(create)
+
+        @phase(At)
+        async def at(self, at: At) -> Next[None]:
+            return Completed(None)
+
+    storage = SlowReads(MemoryStorage(), blocking=True)
+    async with opened(storage, Owns, Sleeper) as on:
+        on.harness.resume()
+        owner = await on.start(Owns)
+        await until(lambda: [v.status for v in on.harness.inspect().tasks] == ["sleeping"] * 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(on.harness.wait_for_task, owner + 1)
+            await trio.testing.wait_all_tasks_blocked()
+            storage.slow = 1
+            supervisor = on.root._core.engine.supervisor
+            supervisor._to_mark[owner] = None
+            supervisor._look_at(owner)
+        assert outcome_of(await on.harness.get_task(owner + 1)).status == "aborted"
+        assert [(r.kind, r.reason) for r in on.reports] == [("callback_slow", "cancelled")]

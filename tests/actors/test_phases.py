@@ -39,7 +39,19 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.runtime import Report
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._tasks import NOTE, At, CountTo, Note, One, Sleeper, Ticker, notes, opened, outcome_of
+from tests._tasks import (
+    COUNT,
+    NOTE,
+    At,
+    CountTo,
+    Note,
+    One,
+    Sleeper,
+    Ticker,
+    notes,
+    opened,
+    outcome_of,
+)
 
 Code = Callable[["Does", int], Awaitable[Any]]
 
@@ -718,3 +730,55 @@ async def test_many_tasks_run_beside_each_other() -> None:
             outcome = outcome_of(await on.harness.wait_for_task(task))
             assert outcome == CompletedOutcome(result=f"counted to {n % 7 + 1}")
         assert on.harness.inspect().tasks == ()
+
+
+async def test_a_step_noted_in_a_commit_that_cannot_be_stored_is_forgotten() -> None:
+    async def code(task: Does, n: int) -> Any:
+        async def bad(tx: Tx) -> Any:
+            (await tx.doc(COUNT)).items = [float("nan")]
+            return Completed("never")
+
+        with raises(InvalidValue, match=r'docs\["app.count"\].items\[0\]'):
+            await task.commit(bad)
+        return await task.commit(lambda tx: Completed("then this"))
+
+    assert await outcome_of_code(code) == CompletedOutcome(result="then this")
+
+
+async def test_a_wait_for_what_has_ended_goes_on_at_once() -> None:
+    async def code(task: Does, n: int) -> Any:
+        if n > 1:
+            return Completed("at once")
+        child = await task.commit(lambda tx: tx.create_task(Ticker, CountTo(1), owner=task.task_id))
+        await task.wait_for_task(child)
+        return WaitFor([child], At(2), policy="fail_fast")
+
+    assert await outcome_of_code(code) == CompletedOutcome(result="at once")
+
+
+async def test_a_transcript_longer_than_a_page_is_read_whole() -> None:
+    async def code(task: Does, n: int) -> Any:
+        def fill(tx: Tx) -> None:
+            for number in range(1_100):
+                tx.append_entry(task.conversation_id, NOTE.new(Note(str(number))))
+
+        await task.commit(fill)
+        entries = await task.runtime.transcript(task.conversation_id)
+        return Completed([len(entries), entries[0].data, entries[-1].data])
+
+    outcome = await outcome_of_code(code)
+    assert outcome == CompletedOutcome(result=[1_100, {"text": "0"}, {"text": "1099"}])
+
+
+async def test_the_base_has_no_start_of_its_own() -> None:
+    class Calls(TaskActor[CountTo, None], kind="test.calls-the-base"):
+        def start(self) -> Checkpoint:
+            return super().start()
+
+        @phase(One)
+        async def one(self, at: One) -> Next[None]:
+            return Completed(None)
+
+    async with opened(MemoryStorage(), Calls) as on:
+        with raises(MisuseError, match=r"Calls has no start\(\)"):
+            await on.start(Calls, CountTo(1))

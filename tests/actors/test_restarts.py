@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import trio
@@ -11,9 +12,10 @@ import trio.testing
 from pytest import mark, raises
 
 from pidurable_actors import Completed, Continue, Next, Settings, SleepUntil, TaskActor, phase
-from pidurable_actors.errors import StorageRequestError, TaskRefused
+from pidurable_actors.errors import SessionFailed, StorageRequestError, TaskRefused
 from pidurable_actors.records import CompletedOutcome, FaultedOutcome, TaskRecord
 from pidurable_actors.storage.memory import MemoryStorage
+from tests._fakes import FailingStorage, GatedStorage
 from tests._tasks import At, CountTo, One, Opened, Sleeper, Ticker, opened, outcome_of, until
 
 
@@ -360,3 +362,82 @@ async def test_a_task_that_ended_without_its_code_cannot_be_tried_from_nowhere()
         outcomes = [outcome_of(await on.harness.get_task(task))]
         assert isinstance(outcomes[0], FaultedOutcome)
         assert outcomes[0].checkpoint == {"phase": "at", "n": 3}
+
+
+# --- the moment between admission and start ---
+
+
+@mark.parametrize("fails", [False, True])
+async def test_a_task_that_is_stored_as_running_during_the_close_is_given_back(fails: bool) -> None:
+    """Hold the write that creates a running task until the close has begun."""
+    storage = GatedStorage(failing := FailingStorage(MemoryStorage()))
+    created: list[int] = []
+
+    async def create(on: Opened) -> None:
+        with suppress(SessionFailed):
+            created.append(await on.start(Hangs))
+
+    async def close() -> None:
+        async with opened(storage, Hangs) as on:
+            on.harness.resume()
+            storage.shut()
+            outside.start_soon(create, on)
+            await trio.testing.wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as outside:
+        outside.start_soon(_open_later, storage, failing, fails)
+        if fails:
+            with raises(SessionFailed):
+                await close()
+        else:
+            await close()
+    peer = failing.inner.snapshot()  # type: ignore[attr-defined]
+    peer.open(read_only=False)
+    record = peer.task(created[0])
+    assert (record.state.status, record.restarts) == ("running" if fails else "pending", 0)
+
+
+async def _open_later(storage: GatedStorage, failing: FailingStorage, fails: bool) -> None:
+    await until(storage.held.is_set)
+    for _ in range(200):
+        await trio.lowlevel.checkpoint()
+    failing.armed = 1 if fails else None
+    storage.open_gate()
+
+
+# --- trying again below an owner ---
+
+
+class Family(TaskActor[bool, str], kind="test.family"):
+    """Owns a flaky child; waits for ever, or ends at once."""
+
+    def start(self) -> One:
+        return One()
+
+    @phase(One)
+    async def one(self, at: One) -> Next[str]:
+        child = await self.commit(lambda tx: tx.create_task(Flaky, None, owner=self.task_id))
+        await self.wait_for_task(child)
+        if self.input:
+            await trio.sleep_forever()
+        return Completed("ended")
+
+
+@mark.parametrize("lives", [False, True])
+async def test_a_child_is_tried_again_only_under_an_owner_that_goes_on(lives: bool) -> None:
+    async with opened(MemoryStorage(), Family, Flaky) as on:
+        Flaky.fails = dict
+        owner = await on.start(Family, lives)
+        on.harness.resume()
+        await trio.testing.wait_all_tasks_blocked()
+        child = owner + 1
+        assert outcome_of(await on.harness.get_task(child)).status == "faulted"
+        Flaky.fails = None
+        if lives:
+            again = await on.harness.retry_task(child)
+            record = await on.harness.wait_for_task(again)
+            assert outcome_of(record).status == "completed"
+            assert record.owner == owner
+        else:
+            with raises(TaskRefused, match="ending or missing"):
+                await on.harness.retry_task(child)

@@ -134,6 +134,7 @@ async def test_c52_a_clock_that_is_set_back_wakes_nobody_twice() -> None:
     assert trio.current_time() <= 5 + 10 + 2
 
 
+@mark.slow
 async def test_sleepers_that_are_due_at_the_same_moment_all_wake() -> None:
     async with opened(MemoryStorage(), Sleeper) as on:
         until_ms = TrioClock().now_ms() + 30_000

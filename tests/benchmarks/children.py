@@ -20,7 +20,7 @@ from tests.benchmarks.child import MARK
 __all__ = ["ROOT", "ChildFailed", "Numbers", "call", "script"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 120.0
 
 Numbers = Mapping[str, float]
 

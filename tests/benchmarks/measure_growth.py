@@ -109,9 +109,15 @@ async def _fill(
                 await root.commit(partial(_create_some, size, Brief, Nothing()))
             case "conversations":
                 await _converse(harness, size)
-    status: dict[str, str] = {"live": "running", "sleeping": "sleeping", "ended": "terminal"}
-    if many in status:
-        await until_rows(path, status[many], total)
+    match many:
+        case "live":
+            await until_rows(path, Blocked, "running", total)
+        case "sleeping":
+            await until_rows(path, Sleeper, "sleeping", total)
+        case "ended":
+            await until_rows(path, Brief, "terminal", total)
+        case _:
+            pass
 
 
 async def _converse(harness: Harness, size: int) -> None:

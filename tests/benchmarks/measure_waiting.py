@@ -47,7 +47,7 @@ async def _park(path: str, tasks: int, due_in_s: float) -> None:
                     root.commit, lambda tx: tx.create_task(Sleeper, SleeperInput(until_ms))
                 )
         # Asked of the file, because only what is there outlives the kill.
-        await until_rows(path, "sleeping", tasks)
+        await until_rows(path, Sleeper, "sleeping", tasks)
         emit("parked", {"hwm_mb": vm_kb("VmHWM") / 1024, "due_s": until_ms / 1000})
         await trio.sleep_forever()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -39,7 +39,6 @@ __all__ = [
     "Stepper",
     "Work",
     "commits_in",
-    "rows_in",
     "start",
     "until_rows",
 ]
@@ -197,14 +196,16 @@ def commits_in(path: str) -> int:
     return _number(path, "SELECT commit_number FROM meta")
 
 
-def rows_in(path: str, status: str) -> int:
-    """How many tasks of a status a file holds."""
-    return _number(path, "SELECT count(*) FROM tasks WHERE status = ?", status)
+def _rows_in(path: str, kind: str, status: str) -> int:
+    """How many tasks of a kind and status a file holds."""
+    query = "SELECT count(*) FROM tasks WHERE kind = ? AND status = ?"
+    return _number(path, query, kind, status)
 
 
-async def until_rows(path: str, status: str, count: int) -> None:
-    """Wait until a file holds so many tasks of a status: only what is there is durable."""
-    while rows_in(path, status) < count:  # noqa: ASYNC110 - a file tells nobody when it changes
+async def until_rows(path: str, actor: type[TaskActor[Any, Any]], status: str, count: int) -> None:
+    """Wait until a file holds so many tasks of a kind and status: what is there is durable."""
+    kind = actor.definition.kind
+    while _rows_in(path, kind, status) < count:  # noqa: ASYNC110 - a file tells nobody when it changes
         await trio.sleep(0.01)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import mark, raises
 
@@ -63,6 +63,7 @@ def test_an_attrs_value_comes_back_as_what_it_was(plan: Plan) -> None:
     assert from_json(to_json(plan, "plan"), Plan, "plan") == plan
 
 
+@settings(max_examples=50)
 @given(json_values)
 def test_json_is_its_own_form(value: JSON) -> None:
     assert to_json(value, "value") == value

@@ -91,10 +91,10 @@ async def test_a_call_that_does_not_return_is_given_up_with_all_behind_it() -> N
 
 
 async def test_a_call_that_takes_half_its_time_is_not_given_up() -> None:
-    under_test = lane(timeout_s=0.2)
+    under_test = lane(timeout_s=0.1)
     never = threading.Event()
     for _ in range(3):
-        assert await under_test.run(lambda: never.wait(0.1)) is False
+        assert await under_test.run(lambda: never.wait(0.05)) is False
     assert not under_test.hung
     under_test.stop()
     assert under_test.join(5)
