@@ -110,7 +110,7 @@ async def stop_crash_loop(
     record = await tx.task(task_id)
     state = record.state
     if policy == "park" and isinstance(state, Pending) and not record.abort_requested:
-        tx.put_task(attrs.evolve(record, state=Parked(checkpoint=state.checkpoint)))
+        tx.tasks.put(attrs.evolve(record, state=Parked(checkpoint=state.checkpoint)))
         return about("task_parked", record, reason="restart_limit")
     outcome = FaultedOutcome(error={"reason": "restart_limit", "restarts": record.restarts})
     if not await end_by_runtime(tx, cls, record.id, outcome):
@@ -123,7 +123,7 @@ async def stop_crash_loop(
 def give_back(tx: Tx, record: TaskRecord) -> None:
     """Make a task that was reserved pending again, without counting a restart."""
     assert isinstance(record.state, Running), "only what was reserved is given back"
-    tx.put_task(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
+    tx.tasks.put(attrs.evolve(record, state=Pending(checkpoint=record.state.checkpoint)))
 
 
 def about(

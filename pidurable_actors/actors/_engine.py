@@ -235,7 +235,7 @@ class Engine:
 
         Cancellation: nothing happened.
         """
-        busy = await self.storage.commit(lambda tx: tx.is_busy(conversation_id))
+        busy = await self.storage.commit(lambda tx: tx.tasks.is_busy(conversation_id))
         if not busy:
             await self.storage.wait_durable(self.line.state.number)
         return busy
@@ -374,8 +374,8 @@ def _live_page(after: int) -> Callable[[Storage], list[LiveTask]]:
 
 def _give_back(tx: Tx, cut: list[TaskId]) -> None:
     for task_id in cut:
-        record = tx.task_in_memory(task_id)
+        record = tx.tasks.find(task_id)
         assert record is not None, "running tasks are loaded at open"
         assert isinstance(record.state, Running), "nothing moves before the repair"
         pending = Pending(checkpoint=record.state.checkpoint)
-        tx.put_task(attrs.evolve(record, state=pending, restarts=record.restarts + 1))
+        tx.tasks.put(attrs.evolve(record, state=pending, restarts=record.restarts + 1))

@@ -193,13 +193,13 @@ class Invocation:
         await store_wait(tx, self._cls, self._newest(tx), step)
 
     def _newest(self, tx: Tx) -> TaskRecord:
-        record = tx.task_in_memory(self._record.id)
+        record = tx.tasks.find(self._record.id)
         assert record is not None, "a running task is loaded"
         return record
 
     async def _abort(self, actor: AnyActor) -> None:
         nothing_below = await self._host.commit(
-            lambda tx: tx.below(self._record.id) == 0, self._runtime.binding
+            lambda tx: tx.tasks.below(self._record.id) == 0, self._runtime.binding
         )
         if not nothing_below or self._stop in ("close", "failed"):
             await self._release()
@@ -250,7 +250,7 @@ class Invocation:
         """Give the task back, without counting a restart."""
 
         def change(tx: Tx) -> None:
-            record = tx.task_in_memory(self._record.id)
+            record = tx.tasks.find(self._record.id)
             if record is not None and isinstance(record.state, Running):
                 give_back(tx, record)
 

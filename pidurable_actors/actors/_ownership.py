@@ -31,36 +31,36 @@ __all__ = ["check_states", "mark_below", "settle_ended", "with_abort"]
 
 def settle_ended(tx: Tx) -> None:
     """Release held outcomes, end owners that only waited for their work, wake waiters."""
-    todo = deque(record.id for record in tx.ended)
+    todo = deque(record.id for record in tx.tasks.ended)
     gone: dict[TaskId, int] = {}  # waiting task -> awaited tasks that end in this commit
     told: set[TaskId] = set()
     while todo:
-        record = tx.task_in_memory(todo.popleft())
+        record = tx.tasks.find(todo.popleft())
         if record is None or record.id in told:
             continue
-        if isinstance(record.state, Completing) and not tx.below(record.id):
+        if isinstance(record.state, Completing) and not tx.tasks.below(record.id):
             record = attrs.evolve(
                 record, state=Terminal(outcome=record.state.outcome), ended_at_ms=tx.now_ms
             )
-            tx.put_task(record)
+            tx.tasks.put(record)
         if not isinstance(record.state, Terminal):
             continue
         told.add(record.id)
-        for waiter in tx.waiters(record.id):
+        for waiter in tx.tasks.waiters(record.id):
             _tell_waiter(tx, waiter, record, gone)
         if record.owner is not None:
-            owner = tx.task_in_memory(record.owner)
+            owner = tx.tasks.find(record.owner)
             if owner is not None and isinstance(owner.state, Completing):
                 todo.append(owner.id)
-    for record in tuple(tx.written):
-        if isinstance(record.state, Waiting) and all(map(tx.has_ended, record.state.on)):
+    for record in tuple(tx.tasks.written):
+        if isinstance(record.state, Waiting) and all(map(tx.tasks.has_ended, record.state.on)):
             _wake(tx, record)
 
 
 def check_states(tx: Tx) -> None:
     """Refuse a move that the life cycle does not have."""
-    for record in tx.written:
-        before = tx.admitted_task(record.id)
+    for record in tx.tasks.written:
+        before = tx.tasks.admitted(record.id)
         if before is not None:
             check_transition(before, record)
 
@@ -72,7 +72,7 @@ async def mark_below(tx: Tx, owner: TaskId) -> None:
 
     Cancellation: the commit rolls back.
     """
-    children = tx.children(owner)
+    children = tx.tasks.children(owner)
     if not children:
         return
     await tx.load_tasks(children)
@@ -81,7 +81,7 @@ async def mark_below(tx: Tx, owner: TaskId) -> None:
     for child in children:
         record = await tx.task(child)
         if not record.abort_requested and not isinstance(record.state, Terminal):
-            tx.put_task(with_abort(record, reason))
+            tx.tasks.put(with_abort(record, reason))
 
 
 def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
@@ -95,27 +95,27 @@ def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
 
 
 def _tell_waiter(tx: Tx, waiter_id: TaskId, ended: TaskRecord, gone: dict[TaskId, int]) -> None:
-    waiter = tx.task_in_memory(waiter_id)
+    waiter = tx.tasks.find(waiter_id)
     if waiter is None or not isinstance(waiter.state, Waiting):
         return
     gone[waiter_id] = gone.get(waiter_id, 0) + 1
-    if gone[waiter_id] >= tx.remaining(waiter_id):
+    if gone[waiter_id] >= tx.tasks.remaining(waiter_id):
         _wake(tx, waiter)
     elif waiter.state.policy == "fail_fast" and not _completed(ended):
         for awaited in waiter.state.on:
-            other = tx.task_in_memory(awaited)
+            other = tx.tasks.find(awaited)
             if other is None or isinstance(other.state, Terminal):
                 continue
             if not other.abort_requested:
-                tx.put_task(with_abort(other, f"task {ended.id} did not complete"))
+                tx.tasks.put(with_abort(other, f"task {ended.id} did not complete"))
 
 
 def _wake(tx: Tx, waiter: TaskRecord) -> None:
     assert isinstance(waiter.state, Waiting), "only waiting tasks are woken"
     # A marked task is not woken to its checkpoint: its abort handler is reserved for it.
-    runs = tx.can_run(waiter) and not waiter.abort_requested
+    runs = tx.tasks.can_run(waiter) and not waiter.abort_requested
     state = (Running if runs else Pending)(checkpoint=waiter.state.checkpoint)
-    tx.put_task(attrs.evolve(waiter, state=state))
+    tx.tasks.put(attrs.evolve(waiter, state=state))
 
 
 def _completed(record: TaskRecord) -> bool:

@@ -216,7 +216,7 @@ class Supervisor:
         """What was admitted as running and not started before the close came is not a cut."""
         for slot in self._storage.line.state.tasks.values():
             if slot.status == "running":
-                record = tx.task_in_memory(slot.id)
+                record = tx.tasks.find(slot.id)
                 assert record is not None, "a running task is loaded"
                 give_back(tx, record)
 
@@ -344,13 +344,13 @@ class Supervisor:
             await self._stop_loop(record)
 
     async def _reserve(self, tx: Tx, task_id: TaskId, decision: _Decision) -> None:
-        if not tx.is_live(task_id):
+        if not tx.tasks.is_live(task_id):
             return
         record = await tx.task(task_id)
         if task_id in decision.unstarted and isinstance(record.state, Running):
             give_back(tx, record)
             return
-        why = startable(record, now_ms=tx.now_ms, below=tx.below(task_id))
+        why = startable(record, now_ms=tx.now_ms, below=tx.tasks.below(task_id))
         if why is None or task_id in self._invocations:
             return
         blocked = self.blocked_reason(record.kind, record.version)
@@ -365,7 +365,7 @@ class Supervisor:
             decision.looped.append(record)
             return
         assert not isinstance(record.state, Completing | Terminal), "no outcome is startable"
-        tx.put_task(
+        tx.tasks.put(
             attrs.evolve(
                 record,
                 state=Running(checkpoint=record.state.checkpoint),

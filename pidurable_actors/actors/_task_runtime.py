@@ -341,7 +341,7 @@ class TaskRuntime:
                 f"the abort handler stored {step!r}; it must end the task, with Completed, Failed "
                 "or Aborted."
             )
-        record = tx.task_in_memory(self.task_id)
+        record = tx.tasks.find(self.task_id)
         assert record is not None, "a running task is loaded"
         if isinstance(step, WaitFor):
             await store_wait(tx, self._cls, record, step)

@@ -232,7 +232,7 @@ class Conversation:
             for task_id in tuple(state.conversation_tasks.get(self.id, ())):
                 record = await tx.task(task_id)
                 if record.owner is None and not record.background and not record.abort_requested:
-                    tx.put_task(with_abort(record, reason))
+                    tx.tasks.put(with_abort(record, reason))
 
         await self._core.commit(change, Binding(self.id))
         await self.wait_for_idle()

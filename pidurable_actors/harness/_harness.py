@@ -219,7 +219,7 @@ class Harness:
         async def mark(tx: Tx) -> None:
             record = await tx.task(wanted)
             if not isinstance(record.state, Terminal) and not record.abort_requested:
-                tx.put_task(with_abort(record, reason))
+                tx.tasks.put(with_abort(record, reason))
 
         await self._core.commit(mark, _UNBOUND)
         return await self.wait_for_task(task_id)

@@ -36,7 +36,7 @@ async def retry_task(tx: Tx, record: TaskRecord) -> TaskId:
     if isinstance(state, Parked):
         if record.abort_requested:
             raise TaskRefused(f"task {record.id} is being aborted.", record.id)
-        tx.put_task(attrs.evolve(record, state=Pending(checkpoint=state.checkpoint), restarts=0))
+        tx.tasks.put(attrs.evolve(record, state=Pending(checkpoint=state.checkpoint), restarts=0))
         return record.id
     if not isinstance(state, Terminal) or not isinstance(
         state.outcome, FaultedOutcome | FailedOutcome
@@ -52,4 +52,4 @@ async def retry_task(tx: Tx, record: TaskRecord) -> TaskId:
         )
     if state.outcome.checkpoint is None:
         raise TaskRefused(f"task {record.id} ended without a checkpoint.", record.id)
-    return tx.succeed_task(record, state.outcome.checkpoint, state.outcome.memos)
+    return tx.tasks.succeed(record, state.outcome.checkpoint, state.outcome.memos)

@@ -98,7 +98,7 @@ async def store_wait(
         for other in live:
             if not other.abort_requested:
                 reason = f"task {failed} did not complete"
-                tx.put_task(attrs.evolve(other, abort_requested=True, abort_reason=reason))
+                tx.tasks.put(attrs.evolve(other, abort_requested=True, abort_reason=reason))
     return _live(tx, record, Waiting(checkpoint=checkpoint, on=ids, policy=step.policy))
 
 
@@ -142,13 +142,13 @@ def end_task(tx: Tx, record: TaskRecord, outcome: TaskOutcome) -> TaskRecord:
     if isinstance(outcome, FailedOutcome | FaultedOutcome):
         # Kept, so that the task can be tried again from where it stood.
         outcome = attrs.evolve(outcome, checkpoint=checkpoint_in(record), memos=record.memos)
-    if tx.below(record.id):
+    if tx.tasks.below(record.id):
         ended = attrs.evolve(record, state=Completing(outcome=outcome), restarts=0)
     else:
         ended = attrs.evolve(
             record, state=Terminal(outcome=outcome), restarts=0, ended_at_ms=tx.now_ms
         )
-    tx.put_task(ended)
+    tx.tasks.put(ended)
     return ended
 
 
@@ -169,7 +169,7 @@ def _when_ms(step: SleepUntil) -> int:
 
 def _live(tx: Tx, record: TaskRecord, state: LiveState) -> TaskRecord:
     stepped = record.stepped(state)
-    tx.put_task(stepped)
+    tx.tasks.put(stepped)
     return stepped
 
 

@@ -32,6 +32,9 @@ from pidurable_actors.session._state import (
     SessionState,
     TaskSlot,
 )
+from pidurable_actors.session._task_ledger import (
+    TaskLedger,
+)
 from pidurable_actors.session._transaction import (
     Tx,
 )
@@ -51,6 +54,7 @@ __all__ = [
     "Rule",
     "SessionState",
     "StartableTask",
+    "TaskLedger",
     "TaskSeed",
     "TaskSlot",
     "Tx",

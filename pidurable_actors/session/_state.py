@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, final
 
+from pidurable_actors._json import encode_json
 from pidurable_actors.records import (
     AppendEntry,
     Batch,
@@ -20,6 +21,7 @@ from pidurable_actors.records import (
     ConversationId,
     PutConversation,
     PutDocument,
+    PutMemo,
     PutSubmission,
     PutTask,
     Sleeping,
@@ -106,6 +108,7 @@ class SessionState:
         self.waiters: dict[TaskId, set[TaskId]] = {}  # awaited task -> tasks that wait for it
         self.remaining: dict[TaskId, int] = {}  # waiting task -> awaited tasks still live
         self.conversations = Conversations()
+        self._memo_bytes: dict[TaskId, int] = {}  # of tasks that recorded a memo lately
 
     def load(self, rows: Iterable[LiveTask]) -> None:
         """Take index rows read from storage, before anything is admitted."""
@@ -129,6 +132,15 @@ class SessionState:
         """How many live tasks `task_id` owns; each stays live until what it owns has ended."""
         return len(self.children.get(task_id, ()))
 
+    def memo_bytes(self, record: TaskRecord) -> int:
+        """How much the admitted memos of a live task hold, encoded; kept, so that it adds up."""
+        known = self._memo_bytes.get(record.id)
+        if known is None:
+            slot = self.tasks.get(record.id)
+            memos = {} if slot is None or slot.head is None else slot.head.memos
+            known = self._memo_bytes[record.id] = len(encode_json(memos).encode())
+        return known
+
     # --- the two places of change ---
 
     def admit(self, batch: Batch, documents: Mapping[DocKey, CachedDocument]) -> None:
@@ -139,6 +151,8 @@ class SessionState:
         for change in batch.changes:
             if isinstance(change, PutTask):
                 self._admit_task(change.record)
+            elif isinstance(change, PutMemo) and change.task_id in self._memo_bytes:
+                self._memo_bytes[change.task_id] += len(change.text.encode()) + len(change.name)
         self.conversations.admit(batch)
         for key, document in documents.items():
             self.conversations.admit_document(key, document)
@@ -188,6 +202,7 @@ class SessionState:
             return
         if isinstance(record.state, Terminal):
             del self.tasks[record.id]
+            self._memo_bytes.pop(record.id, None)
             return
         slot.durable = record
         if (

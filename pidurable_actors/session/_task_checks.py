@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pidurable_actors._json import JSON, check_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import InvalidValue, TaskRefused
@@ -33,11 +31,11 @@ def check_owner(owner: TaskId, found: TaskRecord | TaskSlot | None, where: Conve
         raise TaskRefused(f"task {owner} belongs to another conversation.", owner)
 
 
-def memo_text(name: str, value: JSON, memos: Mapping[str, JSON]) -> str:
+def memo_text(name: str, value: JSON) -> str:
     """The stored text of a new memo.
 
     Raises:
-        InvalidValue: not strict JSON, a bad name, or past a limit.
+        InvalidValue: not strict JSON, a bad name, or larger than a memo may be.
     """
     path = f"memo[{name!r}]"
     if not name or len(name) > LIMITS.name_length:
@@ -48,6 +46,4 @@ def memo_text(name: str, value: JSON, memos: Mapping[str, JSON]) -> str:
     size = len(text.encode())
     if size > LIMITS.memo_bytes:
         raise InvalidValue(path, f"{size:,} bytes; a memo holds {LIMITS.memo_bytes:,}")
-    if memos and size + len(encode_json(memos).encode()) > LIMITS.memos_bytes:
-        raise InvalidValue(path, f"the memos of a task hold {LIMITS.memos_bytes:,} bytes in all")
     return text

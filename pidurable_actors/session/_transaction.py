@@ -13,48 +13,40 @@ Size: one public class; half of it is what it promises to whoever writes callbac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, final
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject, copy_json, decode_json, encode_json
+from pidurable_actors._json import JSON, copy_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import (
     MisuseError,
     StorageRequestError,
-    TaskRefused,
     TransactionClosed,
 )
 from pidurable_actors.records import (
     AppendEntry,
     Change,
-    Completing,
     ConversationId,
     ConversationRecord,
-    DropMemos,
     EntryDraft,
     EntryId,
     EntryRecord,
-    Pending,
     PutConversation,
-    PutMemo,
     PutSubmission,
-    PutTask,
-    Running,
     SubmissionId,
     SubmissionRecord,
     TaskId,
     TaskRecord,
-    Terminal,
 )
-from pidurable_actors.records.codec import check_draft, encode_record, encode_task
+from pidurable_actors.records.codec import check_draft, encode_record
 from pidurable_actors.session._conversations import CachedDocument, ConversationMemory, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._drafts import Drafts
 from pidurable_actors.session._seams import Binding, Reader, StartableTask, whole_conversation
 from pidurable_actors.session._state import SessionState
-from pidurable_actors.session._task_checks import check_owner, memo_text
+from pidurable_actors.session._task_ledger import TaskLedger
 
 __all__ = ["Tx"]
 
@@ -72,6 +64,7 @@ class Tx:
     Attributes:
         now_ms: the time of the commit, epoch milliseconds.
         conversation_id: the conversation that the commit is bound to, if any.
+        tasks: the engine's own door to tasks; application callbacks do not need it.
     """
 
     def __init__(
@@ -88,16 +81,13 @@ class Tx:
         self._task_id = binding.task_id
         self._state = state
         self._reader = reader
-        self._schedulable = schedulable
         self._open = True
         self._next_id = state.next_id
         self._conversations: dict[ConversationId, ConversationRecord] = {}
         self._entries: list[EntryRecord] = []
-        self._tasks: dict[TaskId, TaskRecord] = {}
-        self._memos: dict[tuple[TaskId, str], str] = {}
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
         self._drafts = Drafts(state, reader, now_ms=now_ms)
-        self._new_below: dict[TaskId, int] = {}
+        self.tasks = TaskLedger(state, now_ms=now_ms, mint=self._mint, schedulable=schedulable)
         self._named: set[ConversationId] = set()  # written to, and not known to exist yet
 
     # --- reads ---
@@ -129,7 +119,7 @@ class Tx:
         Cancellation: the commit rolls back.
         """
         self._check_open()
-        found = self.task_in_memory(task_id)
+        found = self.tasks.find(task_id)
         if found is None:
             found = await self._reader.read(lambda s: s.task(task_id))
             if found is not None:
@@ -154,14 +144,6 @@ class Tx:
             for record in await self._reader.read(lambda s: [s.task(task_id) for task_id in cold]):
                 if record is not None:
                     self._state.load_record(record)
-
-    def task_in_memory(self, task_id: TaskId) -> TaskRecord | None:
-        """The task if it is live and loaded; None says nothing about storage."""
-        found = self._tasks.get(task_id)
-        if found is None:
-            slot = self._state.tasks.get(task_id)
-            found = None if slot is None else slot.head
-        return found
 
     async def submission(self, submission_id: SubmissionId) -> SubmissionRecord:
         """One submission.
@@ -333,55 +315,9 @@ class Tx:
         where = conversation_id if conversation_id is not None else self.conversation_id
         if where is None:
             raise MisuseError("create_task needs conversation_id= in a harness.commit.")
-        if owner is not None:
-            self._check_owner(owner, where, background=background)
-        start = self._schedulable(seed.kind, seed.version)
-        record = TaskRecord(
-            id=TaskId(self._mint()),
-            conversation_id=where,
-            kind=seed.kind,
-            version=seed.version,
-            input=seed.input,
-            owner=owner,
-            background=background,
-            # Created running where it will be started at once: one write instead of two.
-            state=(Running if start else Pending)(checkpoint=seed.checkpoint),
-            started_at_ms=self.now_ms if start else None,
-        )
-        self._add_task(record)
+        record = self.tasks.create(seed, where, owner=owner, background=background)
         self._name(where)
         return record.id
-
-    def succeed_task(
-        self, record: TaskRecord, checkpoint: JsonObject, memos: Mapping[str, JSON]
-    ) -> TaskId:
-        """Start a successor of an ended task from a checkpoint and memos; links both records.
-
-        Raises:
-            TaskRefused: the owner of the task is missing or ending.
-        """
-        self._check_open()
-        if record.owner is not None:
-            self._check_owner(record.owner, record.conversation_id, background=False)
-        start = self._schedulable(record.kind, record.version)
-        successor = TaskRecord(
-            id=TaskId(self._mint()),
-            conversation_id=record.conversation_id,
-            kind=record.kind,
-            version=record.version,
-            input=record.input,
-            owner=record.owner,
-            background=record.background,
-            state=(Running if start else Pending)(checkpoint=checkpoint),
-            started_at_ms=self.now_ms if start else None,
-            retry_of=record.id,
-            memos=memos,
-        )
-        self._add_task(successor)
-        for name, value in memos.items():
-            self._memos[successor.id, name] = encode_json(value)
-        self._tasks[record.id] = attrs.evolve(record, retried_as=successor.id)
-        return successor.id
 
     def create_conversation(self, record: ConversationRecord | None = None) -> ConversationRecord:
         """Create a conversation; the root one is passed in with its fixed id."""
@@ -405,21 +341,6 @@ class Tx:
         self._submissions[record.id] = record
         self._name(record.conversation_id)
 
-    def put_task(self, record: TaskRecord) -> None:
-        """Replace a live task's record.
-
-        Raises:
-            TaskRefused: the task has ended; an outcome is settled once.
-        """
-        self._check_open()
-        before = self.task_in_memory(record.id)
-        assert before is not None, "a task is read before it is written"
-        if isinstance(before.state, Terminal) and before.state is not record.state:
-            raise TaskRefused(f"task {record.id} has ended.", record.id)
-        self._tasks[record.id] = record
-        if isinstance(record.state, Terminal) and record.owner is not None:
-            self._new_below[record.owner] = self._new_below.get(record.owner, 0) - 1
-
     def set_memo(self, task_id: TaskId, name: str, value: JSON) -> JSON:
         """Record a memo of a live task; the first writer wins.
 
@@ -436,75 +357,7 @@ class Tx:
             TaskRefused: the task has ended.
         """
         self._check_open()
-        record = self.task_in_memory(task_id)
-        if record is None or isinstance(record.state, Terminal | Completing):
-            raise TaskRefused(f"task {task_id} has ended; it records no more memos.", task_id)
-        if name in record.memos:
-            return record.memos[name]
-        text = memo_text(name, value, record.memos)
-        self._memos[task_id, name] = text
-        # Through text, so that the caller may change its own value afterwards.
-        kept = decode_json(text)
-        self._tasks[task_id] = attrs.evolve(record, memos={**record.memos, name: kept})
-        return kept
-
-    # --- what the rules of the line look at ---
-
-    @property
-    def ended(self) -> list[TaskRecord]:
-        """Tasks of this transaction that hold an outcome, in the order they were written."""
-        return [r for r in self._tasks.values() if isinstance(r.state, Completing | Terminal)]
-
-    @property
-    def written(self) -> Iterable[TaskRecord]:
-        """Tasks that this transaction wrote, each in its newest form."""
-        return self._tasks.values()
-
-    def admitted_task(self, task_id: TaskId) -> TaskRecord | None:
-        """A live task as it was before this transaction, None when it is new or not in memory."""
-        slot = self._state.tasks.get(task_id)
-        return None if slot is None else slot.head
-
-    def below(self, task_id: TaskId) -> int:
-        """How many live tasks `task_id` owns, as of this transaction."""
-        return self._state.ordinary_below(task_id) + self._new_below.get(task_id, 0)
-
-    def children(self, task_id: TaskId) -> tuple[TaskId, ...]:
-        """The live tasks that `task_id` owns, before this transaction."""
-        return tuple(self._state.children.get(task_id, ()))
-
-    def is_live(self, task_id: TaskId) -> bool:
-        """Whether a task exists and is not terminal, as of this transaction."""
-        record = self._tasks.get(task_id)
-        if record is not None:
-            return not isinstance(record.state, Terminal)
-        return self._state.live(task_id) is not None
-
-    def waiters(self, task_id: TaskId) -> Iterable[TaskId]:
-        """Tasks that wait for `task_id`, among others."""
-        return tuple(self._state.waiters.get(task_id, ()))
-
-    def remaining(self, task_id: TaskId) -> int:
-        """How many tasks `task_id` still waited for before this transaction."""
-        return self._state.remaining.get(task_id, 0)
-
-    def has_ended(self, task_id: TaskId) -> bool:
-        """Whether a task, known to exist, is terminal as of this transaction."""
-        return not self.is_live(task_id)
-
-    def can_run(self, record: TaskRecord) -> bool:
-        """Whether the scheduler would start the task now."""
-        return self._schedulable(record.kind, record.version)
-
-    def is_busy(self, conversation_id: ConversationId) -> bool:
-        """Whether the conversation has live work that is not in the background."""
-        tasks = set(self._state.conversation_tasks.get(conversation_id, ()))
-        tasks |= {r.id for r in self._tasks.values() if r.conversation_id == conversation_id}
-        return any(
-            not (self._tasks.get(task) or self._state.tasks[task]).background
-            for task in tasks
-            if self.is_live(task)
-        )
+        return self.tasks.memo(task_id, name, value)
 
     # --- the end ---
 
@@ -536,12 +389,7 @@ class Tx:
         changes.extend(PutConversation(c, encode_record(c)) for c in self._conversations.values())
         changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
         documents = self._drafts.freeze(changes, self._mint)
-        changes.extend(PutMemo(task, name, text) for (task, name), text in self._memos.items())
-        for task in self._tasks.values():
-            if isinstance(task.state, Terminal) and task.memos:
-                changes.append(DropMemos(task.id))
-                task = attrs.evolve(task, memos={})  # noqa: PLW2901 - one record, two forms
-            changes.append(PutTask(task, encode_task(task)))
+        self.tasks.freeze(changes)
         changes.extend(PutSubmission(s, encode_record(s)) for s in self._submissions.values())
         self._open = False
         return tuple(changes), documents
@@ -572,17 +420,6 @@ class Tx:
         if record is None:
             raise StorageRequestError(f"there is no conversation {conversation_id}.")
         return self._state.conversations.remember(record, documents)
-
-    def _add_task(self, record: TaskRecord) -> None:
-        self._tasks[record.id] = record
-        if record.owner is not None:
-            self._new_below[record.owner] = self._new_below.get(record.owner, 0) + 1
-
-    def _check_owner(self, owner: TaskId, where: ConversationId, *, background: bool) -> None:
-        if background:
-            raise TaskRefused("background work is owned by its conversation, not by a task.")
-        # The index row is enough, so an owner that sleeps need not be loaded.
-        check_owner(owner, self._tasks.get(owner) or self._state.live(owner), where)
 
     def _mint(self) -> int:
         minted = self._next_id

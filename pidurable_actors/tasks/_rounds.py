@@ -17,7 +17,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.runtime import checkpoint_in
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks.tool import ResultCode, ToolInput, append_error
+from pidurable_actors.tasks._tool_results import ResultCode, ToolInput, append_error
 
 __all__ = ["answer_unstarted", "calls_of", "unusable_calls"]
 

@@ -71,7 +71,8 @@ from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import answer_unstarted, calls_of, unusable_calls
-from pidurable_actors.tasks.tool import ToolInput, ToolTask
+from pidurable_actors.tasks._tool_results import ToolInput
+from pidurable_actors.tasks.tool import ToolTask
 
 __all__ = ["Generation", "Prepare", "Request", "Retry", "Tools"]
 

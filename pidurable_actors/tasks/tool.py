@@ -11,12 +11,10 @@ often, aborted, or its tool is gone.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject, check_json
+from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.agent import (
     LIVE,
     USAGE,
@@ -29,19 +27,13 @@ from pidurable_actors.agent import (
     Unknown,
 )
 from pidurable_actors.records import (
-    TOOL_RESULT,
     AssistantMessage,
-    EntryDraft,
     EntryId,
     FailedOutcome,
     FaultedOutcome,
-    ImageBlock,
     TaskOutcome,
     TaskRecord,
-    TextBlock,
     ToolCallBlock,
-    ToolResultMessage,
-    harness_error,
 )
 from pidurable_actors.runtime import (
     Aborted,
@@ -57,28 +49,16 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
+from pidurable_actors.tasks._tool_results import (
+    ResultCode,
+    ToolInput,
+    append_error,
+    append_result,
+    as_result,
+)
 from pidurable_actors.tasks._tool_run import ToolRun
 
-__all__ = ["Call", "Execute", "ResultCode", "ToolInput", "ToolTask", "append_error"]
-
-ResultCode: TypeAlias = Literal[
-    "tool_unavailable",
-    "invalid_arguments",
-    "interrupted",
-    "aborted",
-    "tool_error",
-    "timeout",
-    "restart_limit",
-]
-
-
-@attrs.frozen
-class ToolInput:
-    """Which call of which answer."""
-
-    entry: int
-    call_id: str
-    tool_name: str
+__all__ = ["Call", "Execute", "ToolInput", "ToolTask"]
 
 
 @attrs.frozen
@@ -191,7 +171,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
                 if tool.wants_api:
                     arguments["api"] = run
                 value = await run.storing(lambda: tool.execute(**arguments))
-                result = _as_result(tool.name, value)
+                result = as_result(tool.name, value)
         except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
             return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
         finally:
@@ -215,7 +195,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             arguments = tool.signature.convert(at.arguments)
             found = await run.storing(lambda: handler(arguments, run))
             if not isinstance(found, NotDone | Unknown):
-                result = _as_result(tool.name, found)
+                result = as_result(tool.name, found)
         except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
             self.report(error)
             return await self._interrupted()
@@ -247,7 +227,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         ending = Completed(None)
 
         async def settle(tx: Tx) -> Next[None]:
-            await _append(
+            await append_result(
                 tx,
                 self.input,
                 self.runtime.record,
@@ -311,84 +291,6 @@ def _what_is_wrong(call: ToolCallBlock, wrong: JsonObject) -> str:
     if isinstance(duplicates, dict) and call.id in duplicates:
         return f"The call id {duplicates[call.id]} was used twice in one answer; call again"
     return ""
-
-
-def _as_result(name: str, value: object) -> ToolResult:
-    """What a tool returned, as a result that can be stored.
-
-    Raises:
-        TypeError: it is no result.
-        InvalidValue: a part of it is not strict JSON.
-    """
-    result = ToolResult(value) if isinstance(value, str) else value
-    if not isinstance(result, ToolResult):
-        raise TypeError(f"tool {name} returned {type(value).__name__}; return text or a ToolResult")
-    for block in result.content:
-        if not isinstance(block, TextBlock | ImageBlock):
-            raise TypeError(f"tool {name} returned {type(block).__name__} as content")
-        check_json(attrs.asdict(block), "content")
-    check_json(result.details, "details")
-    return result
-
-
-def _error_content(shown: str, message: str) -> tuple[TextBlock | ImageBlock, ...]:
-    gap = "" if not shown or shown.endswith("\n") else "\n"
-    return (TextBlock(text=f"{shown}{gap}{harness_error(message)}"),)
-
-
-async def append_error(
-    tx: Tx,
-    task_input: ToolInput,
-    task: TaskRecord,
-    message: str,
-    code: ResultCode,
-    *,
-    shown: str = "",
-    run: ToolRun | None = None,
-) -> None:
-    """Append the result by which the harness says why a call has none of its own.
-
-    Args:
-        tx: the commit.
-        task_input: which call.
-        task: the task of the call, or the one that would have started it.
-        message: for the model.
-        code: for programs.
-        shown: output to keep before the message.
-        run: whose details and diagnostics are kept.
-
-    Durability: stored with the commit of `tx`.
-
-    Cancellation: the commit rolls back.
-    """
-    data: JsonObject = {"diagnostics": [{"code": code}, *(run.diagnostics if run else ())]}
-    if run is not None and run.detail is not None:
-        data["details"] = run.detail
-    content = _error_content(shown, message)
-    await _append(tx, task_input, task, content, data, is_error=True)
-
-
-async def _append(
-    tx: Tx,
-    task_input: ToolInput,
-    task: TaskRecord,
-    content: tuple[TextBlock | ImageBlock, ...],
-    data: JSON,
-    *,
-    is_error: bool,
-) -> None:
-    message = ToolResultMessage(
-        call_id=task_input.call_id,
-        tool_name=task_input.tool_name,
-        content=content,
-        is_error=is_error,
-    )
-    draft = EntryDraft(kind=TOOL_RESULT, model=(message,), data=data)
-    tx.append_entry(task.conversation_id, draft)
-    live = await tx.doc(LIVE, task.conversation_id)
-    live.tools.pop(str(task.id), None)
-    usage = await tx.doc(USAGE, task.conversation_id)
-    usage.tools[task_input.tool_name] = usage.tools.get(task_input.tool_name, 0) + 1
 
 
 def _perhaps(task: TaskRecord) -> str:

@@ -422,7 +422,7 @@ async def test_rules_hold_when_one_commit_waits_ends_and_wakes() -> None:
         async def wait_for(tx: Tx, waiter: TaskId, awaited: TaskId) -> None:
             record = await tx.task(waiter)
             state = Waiting(checkpoint={"phase": "one"}, on=(awaited,))
-            tx.put_task(attrs.evolve(record, state=state))
+            tx.tasks.put(attrs.evolve(record, state=state))
 
         async def wait_and_end(tx: Tx) -> None:
             await wait_for(tx, first, asleep[0])

@@ -121,9 +121,9 @@ async def test_work_is_refused_under_an_owner_that_is_missing_ending_aborted_or_
             await on.start(Ticker, CountTo(1), owner=owner, background=True)
 
         def mark_and_create(tx: Tx) -> None:
-            record = tx.task_in_memory(owner)
+            record = tx.tasks.find(owner)
             assert record is not None
-            tx.put_task(attrs.evolve(record, abort_requested=True))
+            tx.tasks.put(attrs.evolve(record, abort_requested=True))
             tx.create_task(Ticker, CountTo(1), owner=owner)
 
         with raises(TaskRefused, match="being aborted"):
@@ -144,18 +144,18 @@ async def test_an_outcome_is_settled_once() -> None:
         task = await on.start(Sleeper, 60.0)
 
         def twice(tx: Tx) -> None:
-            record = tx.task_in_memory(task)
+            record = tx.tasks.find(task)
             assert record is not None
-            tx.put_task(attrs.evolve(record, state=Terminal(outcome=CompletedOutcome(result=1))))
-            tx.put_task(attrs.evolve(record, state=Terminal(outcome=CompletedOutcome(result=2))))
+            tx.tasks.put(attrs.evolve(record, state=Terminal(outcome=CompletedOutcome(result=1))))
+            tx.tasks.put(attrs.evolve(record, state=Terminal(outcome=CompletedOutcome(result=2))))
 
         with raises(TaskRefused, match="has ended"):
             await on.root.commit(twice)
 
         def memo_after(tx: Tx) -> None:
-            record = tx.task_in_memory(task)
+            record = tx.tasks.find(task)
             assert record is not None
-            tx.put_task(attrs.evolve(record, state=Completing(outcome=CompletedOutcome())))
+            tx.tasks.put(attrs.evolve(record, state=Completing(outcome=CompletedOutcome())))
             tx.set_memo(task, "late", 1)
 
         with raises(TaskRefused, match="records no more memos"):

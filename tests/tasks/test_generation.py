@@ -173,7 +173,7 @@ async def test_a_run_whose_record_is_damaged_faults_and_the_conversation_goes_on
         broken = Waiting(checkpoint={"phase": "tools", **damaged}, on=task.state.on)
 
         async def breaks(tx: Tx) -> None:
-            tx.put_task(attrs.evolve(await tx.task(task.id), state=broken))
+            tx.tasks.put(attrs.evolve(await tx.task(task.id), state=broken))
 
         await agent.root.commit(breaks)
         settled = await submission.wait()
