@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import pytest
@@ -26,8 +26,10 @@ from pidurable_actors.records import (
     ScopeKind,
     Sleeping,
     SubmissionId,
+    SubmissionStatus,
     TaskId,
     TaskState,
+    TaskStatus,
     Waiting,
 )
 from pidurable_actors.storage import LiveTask
@@ -45,6 +47,14 @@ __all__ = ["ScanPromises"]
 
 _R = TypeVar("_R")
 _STEP = {"phase": "work"}
+_TASK_FILTERS: Final[tuple[TaskStatus | None, ...]] = (None, "pending", "sleeping", "terminal")
+_SUBMISSION_FILTERS: Final[tuple[SubmissionStatus | None, ...]] = (
+    None,
+    "queued",
+    "placed",
+    "done",
+    "unanswered",
+)
 _STATES: list[TaskState] = [
     Pending(checkpoint=dict(_STEP)),
     RUNNING,
@@ -206,7 +216,7 @@ class ScanPromises(StorageHooks):
         storage = scribe.storage
         for conversation in (None, ConversationId(77), ConversationId(78)):
             for kind in (None, "app.a"):
-                for status in (None, "pending", "sleeping", "terminal"):
+                for status in _TASK_FILTERS:
                     for abort in (None, False, True):
                         found = _pages(
                             lambda after: storage.tasks(
@@ -277,7 +287,7 @@ class ScanPromises(StorageHooks):
         storage = scribe.storage
         assert storage.submission(moved.id) == moved
         for conversation in (None, ROOT_ID, ConversationId(78)):
-            for status in (None, "queued", "placed", "done", "unanswered"):
+            for status in _SUBMISSION_FILTERS:
                 found = _pages(
                     lambda after: storage.submissions(
                         after=after,
