@@ -26,13 +26,15 @@ from pidurable_actors.records import (
     ScopeKind,
     Sleeping,
     SubmissionId,
+    SubmissionRecord,
     SubmissionStatus,
     TaskId,
+    TaskRecord,
     TaskState,
     TaskStatus,
     Waiting,
 )
-from pidurable_actors.storage import LiveTask
+from pidurable_actors.storage import LiveTask, Storage
 from pidurable_actors.testing.conformance._scribe import (
     DONE,
     RUNNING,
@@ -218,16 +220,8 @@ class ScanPromises(StorageHooks):
             for kind in (None, "app.a"):
                 for status in _TASK_FILTERS:
                     for abort in (None, False, True):
-                        found = _pages(
-                            lambda after: storage.tasks(
-                                after=after,
-                                limit=5,
-                                conversation_id=conversation,  # noqa: B023 - called at once
-                                kind=kind,  # noqa: B023
-                                status=status,  # noqa: B023
-                                abort_requested=abort,  # noqa: B023
-                            )
-                        )
+                        look = _tasks(storage, conversation, kind, status, abort)
+                        found = _pages(look)
                         assert found == [
                             task
                             for task in made
@@ -288,14 +282,7 @@ class ScanPromises(StorageHooks):
         assert storage.submission(moved.id) == moved
         for conversation in (None, ROOT_ID, ConversationId(78)):
             for status in _SUBMISSION_FILTERS:
-                found = _pages(
-                    lambda after: storage.submissions(
-                        after=after,
-                        limit=2,
-                        conversation_id=conversation,  # noqa: B023 - called at once
-                        status=status,  # noqa: B023
-                    )
-                )
+                found = _pages(_submissions(storage, conversation, status))
                 assert found == [
                     record
                     for record in made
@@ -338,6 +325,31 @@ class ScanPromises(StorageHooks):
         )
         scribe.commit(put(fork))
         return fork.id
+
+
+def _tasks(
+    storage: Storage,
+    conversation_id: ConversationId | None,
+    kind: str | None,
+    status: TaskStatus | None,
+    abort_requested: bool | None,
+) -> Callable[[int], list[TaskRecord]]:
+    return lambda after: storage.tasks(
+        after=after,
+        limit=5,
+        conversation_id=conversation_id,
+        kind=kind,
+        status=status,
+        abort_requested=abort_requested,
+    )
+
+
+def _submissions(
+    storage: Storage, conversation_id: ConversationId | None, status: SubmissionStatus | None
+) -> Callable[[int], list[SubmissionRecord]]:
+    return lambda after: storage.submissions(
+        after=after, limit=2, conversation_id=conversation_id, status=status
+    )
 
 
 def _pages(scan: Callable[[int], list[_R]]) -> list[_R]:
