@@ -33,7 +33,7 @@ def startable(record: TaskRecord, *, now_ms: int, below: int) -> Start | None:
         next phase; None when it has to wait, runs already, or has its outcome.
     """
     state = record.state
-    if isinstance(state, Completing | Terminal | Running):
+    if isinstance(state, (Completing, Terminal, Running)):
         return None
     if record.abort_requested:
         return "abort" if below == 0 else None

@@ -31,27 +31,9 @@ __all__ = ["check_states", "mark_below", "settle_ended", "with_abort"]
 
 def settle_ended(tx: Tx) -> None:
     """Release held outcomes, end owners that only waited for their work, wake waiters."""
-    todo = deque(record.id for record in tx.tasks.ended)
-    gone: dict[TaskId, int] = {}  # waiting task -> awaited tasks that end in this commit
-    told: set[TaskId] = set()
-    while todo:
-        record = tx.tasks.find(todo.popleft())
-        if record is None or record.id in told:
-            continue
-        if isinstance(record.state, Completing) and not tx.tasks.below(record.id):
-            record = attrs.evolve(
-                record, state=Terminal(outcome=record.state.outcome), ended_at_ms=tx.now_ms
-            )
-            tx.tasks.put(record)
-        if not isinstance(record.state, Terminal):
-            continue
-        told.add(record.id)
-        for waiter in tx.tasks.waiters(record.id):
-            _tell_waiter(tx, waiter, record, gone)
-        if record.owner is not None:
-            owner = tx.tasks.find(record.owner)
-            if owner is not None and isinstance(owner.state, Completing):
-                todo.append(owner.id)
+    ended = tx.tasks.ended
+    if ended:
+        _follow(tx, deque(record.id for record in ended))
     for record in tuple(tx.tasks.written):
         if isinstance(record.state, Waiting) and all(map(tx.tasks.has_ended, record.state.on)):
             _wake(tx, record)
@@ -92,6 +74,30 @@ def with_abort(record: TaskRecord, reason: str) -> TaskRecord:
     """
     check_text(reason, "reason")
     return attrs.evolve(record, abort_requested=True, abort_reason=reason)
+
+
+def _follow(tx: Tx, todo: deque[TaskId]) -> None:
+    """Do what the ends in `todo` lead to, and the ends that those lead to."""
+    gone: dict[TaskId, int] = {}  # waiting task -> awaited tasks that end in this commit
+    told: set[TaskId] = set()
+    while todo:
+        record = tx.tasks.find(todo.popleft())
+        if record is None or record.id in told:
+            continue
+        if isinstance(record.state, Completing) and not tx.tasks.below(record.id):
+            record = attrs.evolve(
+                record, state=Terminal(outcome=record.state.outcome), ended_at_ms=tx.now_ms
+            )
+            tx.tasks.put(record)
+        if not isinstance(record.state, Terminal):
+            continue
+        told.add(record.id)
+        for waiter in tx.tasks.waiters(record.id):
+            _tell_waiter(tx, waiter, record, gone)
+        if record.owner is not None:
+            owner = tx.tasks.find(record.owner)
+            if owner is not None and isinstance(owner.state, Completing):
+                todo.append(owner.id)
 
 
 def _tell_waiter(tx: Tx, waiter_id: TaskId, ended: TaskRecord, gone: dict[TaskId, int]) -> None:

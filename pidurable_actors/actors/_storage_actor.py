@@ -28,7 +28,7 @@ from pidurable_actors.errors import StorageError
 from pidurable_actors.records import Batch, ConversationId
 from pidurable_actors.runtime import Reporter
 from pidurable_actors.session import Binding, Line, Publication, Tx, whole_conversation
-from pidurable_actors.storage import Lane, Storage
+from pidurable_actors.storage import Lane, PromptStorage, Storage
 
 __all__ = ["StorageActor"]
 
@@ -81,6 +81,7 @@ class StorageActor:
     ) -> None:
         self._broken = broken
         self._storage = storage
+        self._prompt = storage if isinstance(storage, PromptStorage) else None
         self._lane = lane
         self._publish = publish
         self._failed = failed
@@ -295,7 +296,7 @@ class StorageActor:
         Profile: the two task switches through the actor are half of what a lone commit costs.
         """
         queued = _Queued(batch, current_context().values)
-        await self._write([queued])
+        await self._write([queued], alone=True)
         if queued.error is not None:
             raise queued.error
 
@@ -307,13 +308,16 @@ class StorageActor:
             return group
         return [queue.popleft() for _ in range(LIMITS.batch_commits)]
 
-    async def _write(self, group: list[_Queued]) -> None:
+    async def _write(self, group: list[_Queued], *, alone: bool = False) -> None:
         self._writing = group
         batches = [queued.batch for queued in group]
         try:
-            await self._lane.run(
-                partial(self._storage.apply, batches), brief=len(group) <= _BRIEF_COMMITS
-            )
+            if alone and self._wrote_promptly(batches):
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            else:
+                await self._lane.run(
+                    partial(self._storage.apply, batches), brief=len(group) <= _BRIEF_COMMITS
+                )
         except Exception as error:  # noqa: BLE001 - whatever a backend raises ends the session
             self._writing = []
             for queued in group:
@@ -333,6 +337,14 @@ class StorageActor:
         self._tell_progress()
         if self._queue or self._stopping:
             self._wake()
+
+    def _wrote_promptly(self, batches: list[Batch]) -> bool:
+        """Whether the storage took the batches without a wait, in this thread.
+
+        Profile: 15 us, against 60 to 200 us by way of the storage's thread. It is for a lone commit
+        only, so that the event loop never waits for more than one.
+        """
+        return self._prompt is not None and self._lane.idle and self._prompt.apply_promptly(batches)
 
     def _tell_progress(self) -> None:
         self._progress.set()

@@ -65,6 +65,7 @@ from pidurable_actors.records._submissions import (
     WhenBusy,
 )
 from pidurable_actors.records._tasks import (
+    ENDED,
     AbortedOutcome,
     CompletedOutcome,
     Completing,
@@ -95,6 +96,7 @@ from pidurable_actors.records._transcript import (
 __all__ = [
     "ASSISTANT",
     "COMPACTION",
+    "ENDED",
     "RESET",
     "ROOT_ID",
     "SYSTEM",

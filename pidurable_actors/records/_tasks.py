@@ -8,7 +8,7 @@ Each state is a class of its own with just the fields it has. A live state carri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -16,6 +16,7 @@ from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.records._ids import ConversationId, TaskId
 
 __all__ = [
+    "ENDED",
     "AbortedOutcome",
     "CompletedOutcome",
     "Completing",
@@ -153,6 +154,9 @@ class Terminal:
     outcome: TaskOutcome
     status: Literal["terminal"] = attrs.field(default="terminal", init=False)
 
+
+ENDED: Final = (Completing, Terminal)
+"""The states that hold an outcome; a tuple, because ``A | B`` is built anew by every isinstance."""
 
 StepState: TypeAlias = Pending | Running | Waiting | Sleeping | Parked
 EndedState: TypeAlias = Completing | Terminal

@@ -13,6 +13,7 @@ import attrs
 from pidurable_actors._json import JsonObject, check_json, check_text
 from pidurable_actors.errors import InvalidValue, MisuseError, TaskRefused
 from pidurable_actors.records import (
+    ENDED,
     AbortedOutcome,
     CompletedOutcome,
     Completing,
@@ -155,7 +156,7 @@ def end_task(tx: Tx, record: TaskRecord, outcome: TaskOutcome) -> TaskRecord:
 def checkpoint_in(record: TaskRecord) -> JsonObject | None:
     """The stored checkpoint, None once the task has an outcome."""
     state = record.state
-    return None if isinstance(state, Completing | Terminal) else state.checkpoint
+    return None if isinstance(state, ENDED) else state.checkpoint
 
 
 def _when_ms(step: SleepUntil) -> int:

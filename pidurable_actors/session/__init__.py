@@ -23,6 +23,7 @@ from pidurable_actors.session._publication import (
 )
 from pidurable_actors.session._seams import (
     Binding,
+    FreshIds,
     Reader,
     StartableTask,
     TaskSeed,
@@ -47,6 +48,7 @@ __all__ = [
     "DocKey",
     "DocumentDefinition",
     "Drafts",
+    "FreshIds",
     "Line",
     "LineState",
     "Publication",

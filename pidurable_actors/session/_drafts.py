@@ -6,7 +6,6 @@ it holds when the callback returns is compared with what it began with; equal is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar, final
 
 import attrs
@@ -18,7 +17,7 @@ from pidurable_actors.records import Change, DocumentRecord, PutDocument
 from pidurable_actors.records.codec import encode_record
 from pidurable_actors.session._conversations import CachedDocument, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
-from pidurable_actors.session._seams import Reader
+from pidurable_actors.session._seams import FreshIds, Reader
 from pidurable_actors.session._state import SessionState
 
 __all__ = ["Drafts"]
@@ -78,9 +77,7 @@ class Drafts:
             )
         return opened.draft
 
-    def freeze(
-        self, changes: list[Change], mint: Callable[[], int]
-    ) -> dict[DocKey, CachedDocument]:
+    def freeze(self, changes: list[Change], ids: FreshIds) -> dict[DocKey, CachedDocument]:
         """Append what changed to `changes`; the new values by key.
 
         Raises:
@@ -94,7 +91,7 @@ class Drafts:
             opened.definition.check(value)
             record = opened.record
             if opened.is_new:
-                record = attrs.evolve(record, id=mint())
+                record = attrs.evolve(record, id=ids.mint())
             elif record.version != opened.definition.version:
                 record = attrs.evolve(record, version=opened.definition.version)
             changes.append(PutDocument(record, encode_record(record), encode_json(value)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, final
 
 import attrs
 
@@ -16,7 +16,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.storage import Storage
 
-__all__ = ["Binding", "Reader", "StartableTask", "TaskSeed", "whole_conversation"]
+__all__ = ["Binding", "FreshIds", "Reader", "StartableTask", "TaskSeed", "whole_conversation"]
 
 T = TypeVar("T")
 InputT_contra = TypeVar("InputT_contra", contravariant=True)
@@ -33,6 +33,26 @@ class Reader(Protocol):
         Cancellation: the look-up is finished; the cancellation arrives later.
         """
         ...
+
+
+@final
+class FreshIds:
+    """The ids that one transaction may use, in order.
+
+    An object of its own, so that the parts of a transaction can share it without referring to the
+    transaction: a cycle per commit would be left to the garbage collector.
+    """
+
+    __slots__ = ("next",)
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+
+    def mint(self) -> int:
+        """A fresh id."""
+        minted = self.next
+        self.next += 1
+        return minted
 
 
 @attrs.frozen

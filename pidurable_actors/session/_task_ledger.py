@@ -16,8 +16,8 @@ from pidurable_actors._json import JSON, JsonObject, decode_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import InvalidValue, TaskRefused
 from pidurable_actors.records import (
+    ENDED,
     Change,
-    Completing,
     ConversationId,
     DropMemos,
     Pending,
@@ -29,7 +29,7 @@ from pidurable_actors.records import (
     Terminal,
 )
 from pidurable_actors.records.codec import encode_task
-from pidurable_actors.session._seams import TaskSeed
+from pidurable_actors.session._seams import FreshIds, TaskSeed
 from pidurable_actors.session._state import SessionState
 from pidurable_actors.session._task_checks import check_owner, memo_text
 
@@ -43,23 +43,23 @@ class TaskLedger:
     Args:
         state: what is admitted.
         now_ms: the time of the commit.
-        mint: a fresh id.
+        ids: where fresh ids come from.
         schedulable: whether a task of a kind and version would be started now.
     """
 
-    __slots__ = ("_memos", "_mint", "_new_below", "_now_ms", "_schedulable", "_state", "_tasks")
+    __slots__ = ("_ids", "_memos", "_new_below", "_now_ms", "_schedulable", "_state", "_tasks")
 
     def __init__(
         self,
         state: SessionState,
         *,
         now_ms: int,
-        mint: Callable[[], int],
+        ids: FreshIds,
         schedulable: Callable[[str, int], bool],
     ) -> None:
         self._state = state
         self._now_ms = now_ms
-        self._mint = mint
+        self._ids = ids
         self._schedulable = schedulable
         self._tasks: dict[TaskId, TaskRecord] = {}
         self._memos: dict[tuple[TaskId, str], str] = {}
@@ -89,7 +89,7 @@ class TaskLedger:
             check_owner(owner, found, conversation_id)
         start = self._schedulable(seed.kind, seed.version)
         record = TaskRecord(
-            id=TaskId(self._mint()),
+            id=TaskId(self._ids.mint()),
             conversation_id=conversation_id,
             kind=seed.kind,
             version=seed.version,
@@ -139,7 +139,7 @@ class TaskLedger:
     def memo(self, task_id: TaskId, name: str, value: JSON) -> JSON:
         """Record a memo; see `Tx.set_memo`."""
         record = self.find(task_id)
-        if record is None or isinstance(record.state, Terminal | Completing):
+        if record is None or isinstance(record.state, ENDED):
             raise TaskRefused(f"task {task_id} has ended; it records no more memos.", task_id)
         if name in record.memos:
             return record.memos[name]
@@ -176,7 +176,7 @@ class TaskLedger:
     @property
     def ended(self) -> list[TaskRecord]:
         """What it wrote that holds an outcome, in the order it was written."""
-        return [r for r in self._tasks.values() if isinstance(r.state, Completing | Terminal)]
+        return [r for r in self._tasks.values() if isinstance(r.state, ENDED)]
 
     def is_live(self, task_id: TaskId) -> bool:
         """Whether a task exists and is not terminal."""

@@ -44,7 +44,13 @@ from pidurable_actors.records.codec import check_draft, encode_record
 from pidurable_actors.session._conversations import CachedDocument, ConversationMemory, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._drafts import Drafts
-from pidurable_actors.session._seams import Binding, Reader, StartableTask, whole_conversation
+from pidurable_actors.session._seams import (
+    Binding,
+    FreshIds,
+    Reader,
+    StartableTask,
+    whole_conversation,
+)
 from pidurable_actors.session._state import SessionState
 from pidurable_actors.session._task_ledger import TaskLedger
 
@@ -82,12 +88,12 @@ class Tx:
         self._state = state
         self._reader = reader
         self._open = True
-        self._next_id = state.next_id
+        self._ids = FreshIds(state.next_id)
         self._conversations: dict[ConversationId, ConversationRecord] = {}
         self._entries: list[EntryRecord] = []
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
         self._drafts = Drafts(state, reader, now_ms=now_ms)
-        self.tasks = TaskLedger(state, now_ms=now_ms, mint=self._mint, schedulable=schedulable)
+        self.tasks = TaskLedger(state, now_ms=now_ms, ids=self._ids, schedulable=schedulable)
         self._named: set[ConversationId] = set()  # written to, and not known to exist yet
 
     # --- reads ---
@@ -272,7 +278,7 @@ class Tx:
         self._check_open()
         check_draft(draft)
         entry = EntryRecord(
-            id=EntryId(self._mint()),
+            id=EntryId(self._ids.mint()),
             conversation_id=conversation_id,
             kind=draft.kind,
             model=draft.model,
@@ -323,7 +329,7 @@ class Tx:
         """Create a conversation; the root one is passed in with its fixed id."""
         self._check_open()
         made = record or ConversationRecord(
-            id=ConversationId(self._mint()), created_at_ms=self.now_ms
+            id=ConversationId(self._ids.mint()), created_at_ms=self.now_ms
         )
         self._conversations[made.id] = made
         return made
@@ -331,7 +337,7 @@ class Tx:
     def create_submission(self, record: SubmissionRecord) -> SubmissionRecord:
         """Create a submission under a fresh id, whatever id `record` carries."""
         self._check_open()
-        made = attrs.evolve(record, id=SubmissionId(self._mint()))
+        made = attrs.evolve(record, id=SubmissionId(self._ids.mint()))
         self.put_submission(made)
         return made
 
@@ -388,7 +394,7 @@ class Tx:
         changes: list[Change] = []
         changes.extend(PutConversation(c, encode_record(c)) for c in self._conversations.values())
         changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
-        documents = self._drafts.freeze(changes, self._mint)
+        documents = self._drafts.freeze(changes, self._ids)
         self.tasks.freeze(changes)
         changes.extend(PutSubmission(s, encode_record(s)) for s in self._submissions.values())
         self._open = False
@@ -401,7 +407,7 @@ class Tx:
     @property
     def next_id(self) -> int:
         """The first id that this transaction has not used."""
-        return self._next_id
+        return self._ids.next
 
     # --- helpers ---
 
@@ -420,11 +426,6 @@ class Tx:
         if record is None:
             raise StorageRequestError(f"there is no conversation {conversation_id}.")
         return self._state.conversations.remember(record, documents)
-
-    def _mint(self) -> int:
-        minted = self._next_id
-        self._next_id += 1
-        return minted
 
     def _check_open(self) -> None:
         if not self._open:

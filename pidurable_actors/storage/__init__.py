@@ -6,6 +6,7 @@ from pidurable_actors.storage._lane import (
 from pidurable_actors.storage._protocol import (
     Head,
     LiveTask,
+    PromptStorage,
     Storage,
 )
 
@@ -13,5 +14,6 @@ __all__ = [
     "Head",
     "Lane",
     "LiveTask",
+    "PromptStorage",
     "Storage",
 ]

@@ -75,6 +75,7 @@ class Lane:
         self._current: _Call[Any] | None = None
         self._ending = threading.Event()
         self._hung = False
+        self._under_way = 0
 
     async def run(self, work: Callable[[], T], *, brief: bool = True) -> T:
         """Run `work` after everything handed over before it.
@@ -99,6 +100,7 @@ class Lane:
             raise self._give_up()
         call = _Call(work)
         self._start()
+        self._under_way += 1
         self._calls.put(call)
         if self.hung:
             # Given up between the check and the put: nobody will take the call.
@@ -107,6 +109,7 @@ class Lane:
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             await self._park(call)
+        self._under_way -= 1
         assert call.result is not None, "a finished call has a result"
         return call.result.unwrap()
 
@@ -114,6 +117,11 @@ class Lane:
         """End the threads once what was handed over is done."""
         self._ending.set()
         self._calls.put(None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way or waits for its turn; asked on the Trio thread."""
+        return self._under_way == 0 and not self._hung
 
     @property
     def hung(self) -> bool:

@@ -61,13 +61,18 @@ class Checkpointer:
         # Written by the thread, taken by the writer: one reference, so no lock.
         self._reported: int | None = None
 
+    @property
+    def wants_write(self) -> bool:
+        """Whether the next write will first have to copy the log."""
+        return self._known + self._since >= self._known_max
+
     def before_write(self, connection: sqlite3.Connection) -> None:
         """Copy what is left of the log when it is past its bound.
 
         Raises:
             sqlite3.Error: the disk failed; what was committed is safe in the log.
         """
-        if self._known + self._since < self._known_max:
+        if not self.wants_write:
             return
         size, done = _checkpoint(connection)
         if size is not None:

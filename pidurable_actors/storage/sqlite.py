@@ -8,6 +8,9 @@ the epoch and the last commit are this owner's; then it writes the batches; all 
 stored. So an owner that lost its claim cannot write, however late it wakes.
 
 Reads fetch all their rows at once: no cursor, and so no read transaction, outlives a call.
+
+Size: the whole protocol, a method for each look-up; statements, files, errors and the log have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -112,6 +115,7 @@ class SqliteStorage:
         self._connection: sqlite3.Connection | None = None
         self._checkpointer: Checkpointer | None = None
         self._epoch = 0
+        self._patient = True
 
     @property
     def name(self) -> str:
@@ -135,6 +139,7 @@ class SqliteStorage:
         """
         if self._connection is not None:
             raise StorageInUse(self.name, "this very object")
+        self._patient = True
         if read_only:
             self._connection, head = open_reader(self._place)
         else:
@@ -151,18 +156,38 @@ class SqliteStorage:
             StorageCorrupt: the batches do not follow or contradict what is stored.
             StorageError: the disk failed; `wrote` is None only when the commit itself failed.
         """
+        self._store(batches, patient=True)
+
+    def apply_promptly(self, batches: Sequence[Batch]) -> bool:
+        """Store all batches if that only writes to the operating system's memory.
+
+        Returns:
+            Whether they are stored. False, with nothing written, when the write must reach the
+            disk (`power`), when the log is due to be copied, or while another program holds a lock.
+
+        Raises:
+            StorageError: as `apply`.
+        """
+        if self._place.durability != "process" or self._checkpointer is None:
+            return False
+        if self._checkpointer.wants_write:
+            return False
+        return self._store(batches, patient=False)
+
+    def _store(self, batches: Sequence[Batch], *, patient: bool) -> bool:
         connection, checkpointer = self._connection, self._checkpointer
         if connection is None or checkpointer is None:
             raise not_open(self.name)
         if not batches:
-            return
+            return True
         first = batches[0]
         check_sequence(self.name, after=first.number - 1, next_id=first.next_id, batches=batches)
 
         committing = False
         try:
             checkpointer.before_write(connection)
-            connection.execute("BEGIN IMMEDIATE")
+            if not self._begin(connection, patient=patient):
+                return False
             size = self._advance(connection, batches)
             for batch in batches:
                 size += write_batch(connection, batch)
@@ -176,6 +201,25 @@ class SqliteStorage:
             roll_back(connection)
             raise
         checkpointer.after_write(size)
+        return True
+
+    def _begin(self, connection: sqlite3.Connection, *, patient: bool) -> bool:
+        """Begin to write; False when another program has a lock and nobody wants to wait."""
+        self._be_patient(connection, patient=patient)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if patient or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
+
+    def _be_patient(self, connection: sqlite3.Connection, *, patient: bool) -> None:
+        """Wait for the locks of other programs, or not at all."""
+        if patient != self._patient:
+            wait_ms = round(self._place.busy_timeout_s * 1000) if patient else 0
+            connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
+            self._patient = patient
 
     def close(self) -> None:
         """Fold the log into the file and give up the claim. Closing again does nothing."""
@@ -367,6 +411,7 @@ class SqliteStorage:
         if self._connection is None:
             raise not_open(self.name)
         try:
+            self._be_patient(self._connection, patient=True)
             rows = self._connection.execute(query, parameters).fetchall()
         except (UnicodeEncodeError, OverflowError):
             # A name or an id that cannot be stored is not there.

@@ -14,7 +14,9 @@ _PUT = """
     INSERT INTO rows (id, record) VALUES (?, ?)
     ON CONFLICT (id) DO UPDATE SET record = excluded.record
 """
-_ROWS = 1_000
+_PAD = "x" * 590
+_ROWS = 10_000
+_STRIDE = 7_919  # a prime: rows that follow each other in time lie apart in the file
 
 
 def transactions(path: str, synchronous: str, batch: int, seconds: float) -> Numbers:
@@ -29,9 +31,12 @@ def transactions(path: str, synchronous: str, batch: int, seconds: float) -> Num
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(_CREATE)
-    # First until all rows exist and the log has its size: growing a file costs a flush far more.
-    _write(connection, batch, seconds / 2, first=0)
-    written, took_s = _write(connection, batch, seconds, first=1_000_000)
+    connection.execute("BEGIN")
+    connection.executemany(_PUT, ((at + 1, _text(at)) for at in range(_ROWS)))
+    connection.execute("COMMIT")
+    # First until the log has its size: a flush of a file that grows costs far more.
+    _write(connection, batch, seconds / 2, first=_ROWS)
+    written, took_s = _write(connection, batch, seconds, first=100 * _ROWS)
     connection.close()
     return {"rate": written / took_s}
 
@@ -39,7 +44,6 @@ def transactions(path: str, synchronous: str, batch: int, seconds: float) -> Num
 def _write(
     connection: sqlite3.Connection, batch: int, seconds: float, *, first: int
 ) -> tuple[int, float]:
-    pad = "x" * 590
     execute = connection.execute
     at = first
     took_s = 0.0
@@ -47,8 +51,12 @@ def _write(
     while took_s < seconds:
         execute("BEGIN IMMEDIATE")
         for _ in range(batch):
-            execute(_PUT, (at % _ROWS + 1, f"{at:010d}{pad}"))
+            execute(_PUT, (at * _STRIDE % _ROWS + 1, _text(at)))
             at += 1
         execute("COMMIT")
         took_s = time.perf_counter() - began_s
     return at - first, took_s
+
+
+def _text(at: int) -> str:
+    return f"{at:010d}{_PAD}"

@@ -338,14 +338,29 @@ class _Killing:
 
     def apply(self, batches: Sequence[Batch]) -> None:
         """Store; dies before or after it when it is this one's turn."""
-        self._writes += 1
-        dies = self._writes == self._run.kill_at
-        if dies and not self._run.after:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._begin()
         self._inner.apply(batches)
+        self._end(batches)
+
+    def apply_promptly(self, batches: Sequence[Batch]) -> bool:
+        """The same for a lone commit, which is written in the calling thread."""
+        self._begin()
+        stored = self._inner.apply_promptly(batches)
+        if stored:
+            self._end(batches)
+        else:
+            self._writes -= 1
+        return stored
+
+    def _begin(self) -> None:
+        self._writes += 1
+        if self._writes == self._run.kill_at and not self._run.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _end(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             self._run.fact(**_stored(batch))
-        if dies:
+        if self._writes == self._run.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def __getattr__(self, name: str) -> object:
