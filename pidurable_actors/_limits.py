@@ -20,6 +20,12 @@ class Limits:
     batch_commits: int = 256
     """Commits in one durable write; further ones wait for the next write."""
 
+    acknowledge_at_once: int = 48
+    """Commits acknowledged in one pass of the event loop; the rest of a write follow in the next.
+
+    Each wakes a task that runs its next step: with 256 at once a ticker was 64 ms late at p99.
+    """
+
     page: int = 1_000
     """Rows a storage returns for one scan; a larger limit is refused."""
 

@@ -325,10 +325,13 @@ class StorageActor:
             self.fail(error)
             return
         try:
-            for queued in group:
-                self.line.settle(queued.batch)
-                self._publish(Publication(queued.batch, queued.values))
-                _settle(queued)
+            for at in range(0, len(group), LIMITS.acknowledge_at_once):
+                if at:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                for queued in group[at : at + LIMITS.acknowledge_at_once]:
+                    self.line.settle(queued.batch)
+                    self._publish(Publication(queued.batch, queued.values))
+                    _settle(queued)
         except BaseException as error:  # noqa: BLE001 - a bug of the engine, in a caller's task
             self.abandon(error)
             self._broken(error)

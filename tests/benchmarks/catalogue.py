@@ -37,16 +37,20 @@ def rows(sizes: Sizes) -> list[Row]:
 
 
 def _raw() -> list[Row]:
+    what = "Python alone, a loop of a million rounds"
     return [
-        Row(
-            name=f"raw-{synchronous}-{batch}",
-            what=f"raw SQLite, {batch} row{'s' * (batch > 1)} per transaction, {synchronous}",
-            unit="rows/s",
-            better="more",
-            ours=Reading(f"raw-{synchronous}-{batch}", "rate"),
-        )
-        for synchronous in ("NORMAL", "FULL")
-        for batch in (1, 256)
+        _less("raw-python", what, "ms CPU", "raw-python", "loop_ms"),
+        *(
+            Row(
+                name=f"raw-{synchronous}-{batch}",
+                what=f"raw SQLite, {batch} row{'s' * (batch > 1)} per transaction, {synchronous}",
+                unit="rows/s",
+                better="more",
+                ours=Reading(f"raw-{synchronous}-{batch}", "rate"),
+            )
+            for synchronous in ("NORMAL", "FULL")
+            for batch in (1, 256)
+        ),
     ]
 
 
