@@ -90,6 +90,12 @@ class Host:
         slot = self._storage.line.state.tasks.get(task_id)
         return None if slot is None else slot.durable
 
+    def is_live(self, task_id: TaskId) -> bool:
+        """Whether a task is known to have no durable end; False says nothing about storage."""
+        line = self._storage.line
+        # A reader's memory is of its open; the owner beside it goes on.
+        return not line.read_only and task_id in line.state.tasks
+
     async def get_task(self, task_id: TaskId) -> TaskRecord:
         """The durable record of any task.
 
@@ -123,12 +129,15 @@ class Host:
         """
         self._storage.refuse_in_callback()
         while True:
-            with self._publisher.watch(("task", task_id)) as changed:
-                record = await self.get_task(task_id)
-                if isinstance(record.state, Terminal):
-                    return record
+            with self._publisher.watch(("task", task_id)) as wait:
+                if not self.is_live(task_id):
+                    record = await self.get_task(task_id)
+                    if isinstance(record.state, Terminal):
+                        return record
                 self._storage.line.check()
-                await changed.wait()
+                await wait.event.wait()
+                if isinstance(wait.record, TaskRecord):
+                    return wait.record
 
     def report(self, report: Report) -> None:
         """Tell the host."""

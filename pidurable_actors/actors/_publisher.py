@@ -13,10 +13,16 @@ from typing import Final, TypeAlias, final
 
 import trio
 
-from pidurable_actors.records import PutSubmission, PutTask, Terminal
+from pidurable_actors.records import (
+    PutSubmission,
+    PutTask,
+    SubmissionRecord,
+    TaskRecord,
+    Terminal,
+)
 from pidurable_actors.session import Publication
 
-__all__ = ["Publisher", "WaitKey"]
+__all__ = ["Publisher", "Wait", "WaitKey"]
 
 WaitKey: TypeAlias = tuple[str, int]
 """``("task", id)``, ``("submission", id)``, ``("conversation", id)`` or ``("session", 0)``."""
@@ -24,13 +30,15 @@ WaitKey: TypeAlias = tuple[str, int]
 _ANYTHING: Final[WaitKey] = ("session", 0)
 
 
-class _Wait:
-    """One event and how many look at it."""
+@final
+class Wait:
+    """One event, how many look at it, and the durable record that set it, if one did."""
 
-    __slots__ = ("event", "watchers")
+    __slots__ = ("event", "record", "watchers")
 
     def __init__(self) -> None:
         self.event = trio.Event()
+        self.record: TaskRecord | SubmissionRecord | None = None
         self.watchers = 0
 
 
@@ -40,7 +48,7 @@ class Publisher:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Publication], None]] = []
-        self._waits: dict[WaitKey, _Wait] = {}
+        self._waits: dict[WaitKey, Wait] = {}
         self._ended = False
 
     def listen(self, listener: Callable[[Publication], None]) -> None:
@@ -59,30 +67,30 @@ class Publisher:
                 case PutTask():
                     self._wake(("conversation", change.record.conversation_id))
                     if isinstance(change.record.state, Terminal):
-                        self._wake(("task", change.record.id))
+                        self._wake(("task", change.record.id), change.record)
                 case PutSubmission():
-                    self._wake(("submission", change.record.id))
+                    self._wake(("submission", change.record.id), change.record)
                     self._wake(("conversation", change.record.conversation_id))
                 case _:
                     pass
 
     @contextmanager
-    def watch(self, key: WaitKey) -> Iterator[trio.Event]:
-        """An event that is set by the next commit that touches `key`, or by the end of the harness.
+    def watch(self, key: WaitKey) -> Iterator[Wait]:
+        """Its event is set by the next commit that touches `key`, or by the end of the harness.
 
         Enter it *before* looking at what is durable: what comes while the look is under way must
         not be missed.
         """
         wait = self._waits.get(key)
         if wait is None:
-            wait = _Wait()
+            wait = Wait()
             if self._ended:
                 wait.event.set()
             else:
                 self._waits[key] = wait
         wait.watchers += 1
         try:
-            yield wait.event
+            yield wait
         finally:
             wait.watchers -= 1
             if not wait.watchers and self._waits.get(key) is wait:
@@ -94,7 +102,8 @@ class Publisher:
         for key in tuple(self._waits):
             self._wake(key)
 
-    def _wake(self, key: WaitKey) -> None:
+    def _wake(self, key: WaitKey, record: TaskRecord | SubmissionRecord | None = None) -> None:
         wait = self._waits.pop(key, None)
         if wait is not None:
+            wait.record = record
             wait.event.set()

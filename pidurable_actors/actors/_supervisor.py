@@ -301,6 +301,9 @@ class Supervisor:
             return
         if record.abort_requested or not isinstance(record.state, Sleeping):
             self._see(record)
+        elif record.state.until_ms <= self._clock.now_ms():
+            # The timer may have come while the invocation was ending.
+            self._look_at(task_id)
 
     async def _wait_idle(self) -> None:
         while self._invocations:

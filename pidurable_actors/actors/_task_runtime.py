@@ -124,11 +124,7 @@ class TaskRuntime:
         self._host = host
         self._cls = cls
         self._record = record
-
-    @property
-    def binding(self) -> Binding:
-        """What the run's commits belong to."""
-        return Binding(self._record.conversation_id, self._record.id)
+        self.binding = Binding(record.conversation_id, record.id)
 
     @property
     def task_id(self) -> TaskId:

@@ -248,11 +248,11 @@ class Conversation:
         Cancellation: only the wait ends.
         """
         while True:
-            with self._core.engine.publisher.watch(("conversation", self.id)) as changed:
+            with self._core.engine.publisher.watch(("conversation", self.id)) as wait:
                 self._core.need_progress()
                 if not await self._core.engine.is_busy(self.id):
                     return
-                await changed.wait()
+                await wait.event.wait()
 
     # --- reading ---
 

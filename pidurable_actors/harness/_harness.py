@@ -193,11 +193,13 @@ class Harness:
 
         Cancellation: only the wait ends.
         """
-        record = await self.get_task(task_id)
-        if isinstance(record.state, Terminal):
-            return record
+        host = self._core.engine.host
+        if not host.is_live(TaskId(task_id)):
+            record = await self.get_task(task_id)
+            if isinstance(record.state, Terminal):
+                return record
         self._core.need_progress()
-        return await self._core.engine.host.wait_for_task(TaskId(task_id))
+        return await host.wait_for_task(TaskId(task_id))
 
     async def abort_task(self, task_id: int, *, reason: str = "") -> TaskRecord:
         """Mark a task for abort and wait until it has ended; asks for progress.

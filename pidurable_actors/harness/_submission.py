@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 import attrs
 
@@ -14,6 +14,8 @@ from pidurable_actors.runtime import AssistantEntry
 from pidurable_actors.session import Binding, Tx
 
 __all__ = ["Submission"]
+
+_SETTLED: Final = ("done", "unanswered")
 
 
 @final
@@ -61,12 +63,21 @@ class Submission:
         """
         self._core.engine.storage.refuse_in_callback()
         while True:
-            with self._core.engine.publisher.watch(("submission", self.id)) as changed:
-                record = await self.record()
-                if record.status in ("done", "unanswered"):
-                    return record
+            with self._core.engine.publisher.watch(("submission", self.id)) as wait:
+                if not self._is_open():
+                    record = await self.record()
+                    if record.status in _SETTLED:
+                        return record
                 self._core.need_progress()
-                await changed.wait()
+                await wait.event.wait()
+                if isinstance(wait.record, SubmissionRecord) and wait.record.status in _SETTLED:
+                    return wait.record
+
+    def _is_open(self) -> bool:
+        """Whether it is known to be unsettled; False says nothing about storage."""
+        line = self._core.engine.line
+        known = line.state.conversations.submission(self.id)
+        return not line.read_only and known is not None and known.status not in _SETTLED
 
     async def answer(self) -> str:
         """Wait until it is settled; the text of the answer.

@@ -65,14 +65,12 @@ class ConversationMemory:
         record: its record.
         documents: all documents it has, by key.
         submissions: those of its submissions that are open and were touched lately.
-        entries: entries that are not yet durable, oldest first.
         number: the last admitted commit that touched it.
     """
 
     record: ConversationRecord
     documents: dict[DocKey, CachedDocument] = attrs.field(factory=dict)
     submissions: set[SubmissionId] = attrs.field(factory=set)
-    entries: deque[EntryRecord] = attrs.field(factory=deque)
     number: int = 0
 
 
@@ -84,6 +82,7 @@ class Conversations:
         self._loaded: dict[ConversationId, ConversationMemory] = {}
         self._idle: OrderedDict[ConversationId, None] = OrderedDict()
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
+        self._entries: dict[ConversationId, deque[EntryRecord]] = {}  # not yet durable
         self._requests: dict[tuple[ConversationId, str], SubmissionId] = {}
         self._elsewhere: dict[DocKey, CachedDocument] = {}
         self.forgotten = 0
@@ -112,8 +111,7 @@ class Conversations:
 
     def entries(self, conversation_id: ConversationId) -> Sequence[EntryRecord]:
         """Entries that are not yet durable, oldest first."""
-        memory = self._loaded.get(conversation_id)
-        return () if memory is None else memory.entries
+        return self._entries.get(conversation_id, ())
 
     # --- changing ---
 
@@ -138,8 +136,9 @@ class Conversations:
         for change in batch.changes:
             match change:
                 case AppendEntry():
-                    memory = self._touch(change.record.conversation_id, batch.number)
-                    memory.entries.append(change.record)
+                    entry = change.record
+                    self._touch(entry.conversation_id, batch.number)
+                    self._entries.setdefault(entry.conversation_id, deque()).append(entry)
                 case PutSubmission():
                     self._admit_submission(change.record, batch.number)
                 case PutConversation():
@@ -154,8 +153,9 @@ class Conversations:
     def admit_document(self, key: DocKey, document: CachedDocument) -> None:
         """Make a document's new value visible to later callbacks."""
         if key.scope == "conversation":
-            memory = self._touch(ConversationId(key.scope_id), document.number)
-            memory.documents[key] = document
+            conversation_id = ConversationId(key.scope_id)
+            self._touch(conversation_id, document.number)
+            self._loaded[conversation_id].documents[key] = document
         else:
             self._elsewhere[key] = document
 
@@ -164,8 +164,7 @@ class Conversations:
         for change in batch.changes:
             match change:
                 case AppendEntry():
-                    settled = self._loaded[change.record.conversation_id].entries.popleft()
-                    assert settled.id == change.record.id, "entries settle in order"
+                    self._settle_entry(change.record)
                 case PutSubmission():
                     self._settle_submission(change.record)
                 case PutDocument() if change.record.scope != "conversation":
@@ -186,20 +185,29 @@ class Conversations:
             self._trim()
 
     def wake(self, conversation_id: ConversationId) -> None:
-        """Note that a conversation has live work."""
+        """Note that a conversation has live work, or is used by a transaction: it stays."""
         self._idle.pop(conversation_id, None)
 
     # --- helpers ---
 
-    def _touch(self, conversation_id: ConversationId, number: int) -> ConversationMemory:
-        memory = self._loaded[conversation_id]
-        memory.number = number
-        self._idle.pop(conversation_id, None)
-        return memory
+    def _touch(self, conversation_id: ConversationId, number: int) -> None:
+        memory = self._loaded.get(conversation_id)
+        if memory is not None:
+            memory.number = number
+            self._idle.pop(conversation_id, None)
+
+    def _settle_entry(self, entry: EntryRecord) -> None:
+        waiting = self._entries[entry.conversation_id]
+        settled = waiting.popleft()
+        assert settled.id == entry.id, "entries settle in order"
+        if not waiting:
+            del self._entries[entry.conversation_id]
 
     def _admit_submission(self, record: SubmissionRecord, number: int) -> None:
-        memory = self._touch(record.conversation_id, number)
-        memory.submissions.add(record.id)
+        self._touch(record.conversation_id, number)
+        memory = self._loaded.get(record.conversation_id)
+        if memory is not None:
+            memory.submissions.add(record.id)
         self._submissions[record.id] = record
         if record.request_id is not None:
             self._requests[record.conversation_id, record.request_id] = record.id
@@ -207,18 +215,18 @@ class Conversations:
     def _settle_submission(self, record: SubmissionRecord) -> None:
         if record.request_id is not None:
             self._requests.pop((record.conversation_id, record.request_id), None)
-        # Open ones stay, because the end of their run will want them.
-        if record.status in ("done", "unanswered") and self._submissions.get(record.id) is record:
-            self._forget_submission(self._loaded[record.conversation_id], record.id)
-
-    def _forget_submission(self, memory: ConversationMemory, submission_id: SubmissionId) -> None:
-        memory.submissions.discard(submission_id)
-        self._submissions.pop(submission_id, None)
+        memory = self._loaded.get(record.conversation_id)
+        # Open ones stay with their conversation, because the end of their run will want them.
+        stays = memory is not None and record.status in ("queued", "placed")
+        if not stays and self._submissions.get(record.id) is record:
+            del self._submissions[record.id]
+            if memory is not None:
+                memory.submissions.discard(record.id)
 
     def _trim(self) -> None:
         while len(self._idle) > IDLE_KEPT:
             oldest, _ = self._idle.popitem(last=False)
             memory = self._loaded.pop(oldest)
-            for submission_id in tuple(memory.submissions):
-                self._forget_submission(memory, submission_id)
+            for submission_id in memory.submissions:
+                self._submissions.pop(submission_id, None)
             self.forgotten += 1

@@ -166,17 +166,18 @@ class SessionState:
             match change:
                 case PutTask():
                     self._settle_task(change.record, now_ms)
-                    self._rest(change.record.conversation_id)
+                    self.rest(change.record.conversation_id)
                 case PutDocument() if change.record.scope == "conversation":
-                    self._rest(ConversationId(change.record.scope_id))
+                    self.rest(ConversationId(change.record.scope_id))
                 case PutConversation():
-                    self._rest(change.record.id)
+                    self.rest(change.record.id)
                 case PutSubmission() | AppendEntry():
-                    self._rest(change.record.conversation_id)
+                    self.rest(change.record.conversation_id)
                 case _:
                     pass
 
-    def _rest(self, conversation_id: ConversationId) -> None:
+    def rest(self, conversation_id: ConversationId) -> None:
+        """Let a conversation be forgotten, unless it has live work or is not yet durable."""
         if conversation_id not in self.conversation_tasks:
             self.conversations.rest(conversation_id, self.durable_number)
 

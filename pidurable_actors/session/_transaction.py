@@ -92,8 +92,9 @@ class Tx:
         self._conversations: dict[ConversationId, ConversationRecord] = {}
         self._entries: list[EntryRecord] = []
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
-        self._drafts = Drafts(state, reader, now_ms=now_ms)
+        self._drafts: Drafts | None = None
         self.tasks = TaskLedger(state, now_ms=now_ms, ids=self._ids, schedulable=schedulable)
+        self._used: set[ConversationId] = set()
         self._named: set[ConversationId] = set()  # written to, and not known to exist yet
 
     # --- reads ---
@@ -258,6 +259,8 @@ class Tx:
             )
         if definition.scope == "conversation":
             await self.conversation(ConversationId(belongs))
+        if self._drafts is None:
+            self._drafts = Drafts(self._state, self._reader, now_ms=self.now_ms)
         return await self._drafts.open(definition, belongs, key)
 
     # --- writes ---
@@ -392,17 +395,28 @@ class Tx:
             InvalidValue: a document's draft holds something that is not strict JSON.
         """
         changes: list[Change] = []
-        changes.extend(PutConversation(c, encode_record(c)) for c in self._conversations.values())
-        changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
-        documents = self._drafts.freeze(changes, self._ids)
+        documents: dict[DocKey, CachedDocument] = {}
+        # Asked first, because most commits are one step of one task and a generator has its price.
+        if self._conversations:
+            changes.extend(
+                PutConversation(c, encode_record(c)) for c in self._conversations.values()
+            )
+        if self._entries:
+            changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
+        if self._drafts is not None:
+            documents = self._drafts.freeze(changes, self._ids)
         self.tasks.freeze(changes)
-        changes.extend(PutSubmission(s, encode_record(s)) for s in self._submissions.values())
+        if self._submissions:
+            changes.extend(PutSubmission(s, encode_record(s)) for s in self._submissions.values())
         self._open = False
         return tuple(changes), documents
 
     def close(self) -> None:
-        """Make every later use fail."""
+        """Make every later use fail, and let go of the conversations that were used."""
         self._open = False
+        for conversation_id in self._used:
+            self._state.rest(conversation_id)
+        self._used.clear()
 
     @property
     def next_id(self) -> int:
@@ -412,8 +426,10 @@ class Tx:
     # --- helpers ---
 
     def _name(self, conversation_id: ConversationId) -> None:
+        # A commit is bound only to a conversation that exists.
         if (
-            conversation_id not in self._conversations
+            conversation_id != self.conversation_id
+            and conversation_id not in self._conversations
             and self._state.conversations.get(conversation_id) is None
         ):
             self._named.add(conversation_id)
@@ -421,11 +437,19 @@ class Tx:
     async def _load(self, conversation_id: ConversationId) -> ConversationMemory:
         known = self._state.conversations.get(conversation_id)
         if known is not None:
+            self._use(conversation_id)
             return known
         record, documents = await self._reader.read(whole_conversation(conversation_id))
         if record is None:
             raise StorageRequestError(f"there is no conversation {conversation_id}.")
-        return self._state.conversations.remember(record, documents)
+        loaded = self._state.conversations.remember(record, documents)
+        self._use(conversation_id)
+        return loaded
+
+    def _use(self, conversation_id: ConversationId) -> None:
+        """Keep a loaded conversation in memory until the transaction is over."""
+        self._state.conversations.wake(conversation_id)
+        self._used.add(conversation_id)
 
     def _check_open(self) -> None:
         if not self._open:
