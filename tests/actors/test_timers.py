@@ -201,3 +201,24 @@ async def test_c48_a_report_handler_that_raises_does_no_harm() -> None:
         assert "its own" in str(outcome)
         assert (await on.run(Ticker, CountTo(2))).status == "completed"
     assert [report.kind for report in on.reports] == ["task_faulted"]
+
+
+class Dozes(TaskActor[int, None], kind="test.dozes"):
+    """Sleeps until now, over and over: each time it is due before its run has ended."""
+
+    def start(self) -> At:
+        return At(0)
+
+    @phase(At)
+    async def at(self, at: At) -> Next[None]:
+        return Completed(None) if at.n == self.input else SleepUntil(self.now_ms(), At(at.n + 1))
+
+
+@mark.slow
+async def test_a_sleeper_that_is_due_while_its_run_is_still_ending_is_woken() -> None:
+    async with opened(MemoryStorage(), Dozes) as on:
+        on.harness.resume()
+        tasks = [await on.start(Dozes, 20) for _ in range(50)]
+        with trio.fail_after(3_600):  # virtual: a sleeper that is lost would sleep for ever
+            for task in tasks:
+                assert outcome_of(await on.harness.wait_for_task(task)) == CompletedOutcome()
