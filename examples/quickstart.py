@@ -19,13 +19,13 @@ from pidurable_actors import (
     Models,
     Registry,
     Reply,
+    ScriptedContext,
     ScriptedModel,
     ToolCall,
     open_harness,
+    text_of,
     tool,
 )
-from pidurable_actors.models import ScriptedContext
-from pidurable_actors.records import text_of
 from pidurable_actors.storage.sqlite import SqliteStorage
 
 
@@ -51,9 +51,7 @@ async def main(file: Path) -> None:
     async with open_harness(SqliteStorage(file), registry=registry, models=models) as harness:
         root = await harness.root(agent=AgentChoice(model="scripted/demo"))
         submission = await root.submit("Why do orders fail?", request_id="orders-1")
-        settled = await submission.wait()
-        newest = (await root.entries(limit=1)).items[0]
-        print(f"{settled.status}: {text_of(newest.model[0].content) if newest.model else ''}")
+        print(f"done: {await submission.answer()}")
 
 
 if __name__ == "__main__":
