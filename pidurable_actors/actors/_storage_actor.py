@@ -186,7 +186,7 @@ class StorageActor:
         Cancellation: nothing happened.
         """
         conversations = self.line.state.conversations
-        if conversations.get(conversation_id) is not None:
+        if self.line.read_only or conversations.get(conversation_id) is not None:
             return
         forgotten = conversations.forgotten
         record, documents = await self.read(whole_conversation(conversation_id))

@@ -24,6 +24,7 @@ from pidurable_actors.records import Batch, CommitNumber
 from pidurable_actors.session._seams import Binding, Reader
 from pidurable_actors.session._state import SessionState
 from pidurable_actors.session._transaction import Tx
+from pidurable_actors.storage import Head
 
 __all__ = ["Line", "LineState", "Rule"]
 
@@ -79,13 +80,17 @@ class Line:
 
     def begin(self, binding: Binding) -> Tx:
         """A transaction for one callback."""
+        # A reader's memory is of its open, and an owner beside it goes on: it looks at storage.
         return Tx(
-            self.state,
+            self._fresh_state() if self.read_only else self.state,
             self._reader,
             now_ms=self._clock.now_ms(),
             binding=binding,
             schedulable=self.schedulable,
         )
+
+    def _fresh_state(self) -> SessionState:
+        return SessionState(Head(commit=self.state.number, next_id=self.state.next_id, epoch=0))
 
     def admit(self, tx: Tx) -> Batch | None:
         """Turn a finished transaction into the next batch; None when it wrote nothing.

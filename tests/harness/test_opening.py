@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -10,6 +11,7 @@ from pytest import RaisesGroup, mark, raises
 
 from pidurable_actors import Conversation, Next, Settings, TaskActor, Tx, open_harness, phase
 from pidurable_actors._clock import TrioClock
+from pidurable_actors.agent import AGENT
 from pidurable_actors.errors import (
     HarnessBug,
     HarnessClosed,
@@ -438,7 +440,21 @@ async def test_a_reader_looks_beside_the_owner_and_changes_and_schedules_nothing
             await on.harness.wait_for_task(task)
             assert outcome_of(await reader.get_task(task)).status == "completed"
             assert outcome_of(await reader.wait_for_task(task)).status == "completed"
+            # In a commit that only reads as well, twice over.
+            for model in ("scripted/a", "scripted/b"):
+                await on.root.commit(partial(choose, model=model))
+                assert await root.commit(chosen) == model
+            ended = await root.commit(lambda tx: tx.task(TaskId(task)))
+            assert outcome_of(ended).status == "completed"
         await on.root.commit(append("still the owner"))
+
+
+async def choose(tx: Tx, *, model: str) -> None:
+    (await tx.doc(AGENT)).model = model
+
+
+async def chosen(tx: Tx) -> str | None:
+    return (await tx.doc(AGENT)).model
 
 
 async def test_a_reader_leaves_what_a_crash_left_as_it_is() -> None:
