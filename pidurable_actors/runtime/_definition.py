@@ -25,6 +25,7 @@ import attrs
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.runtime._outcomes import Checkpoint, Completed, Next
+from pidurable_actors.runtime._values import unreadable
 
 __all__ = ["TaskDefinition", "define_task", "phase"]
 
@@ -153,6 +154,12 @@ def _check_checkpoint(name: str, checkpoint: object) -> None:
         raise DefinitionError(
             f"{name}: checkpoint {checkpoint.__name__} has a field called 'phase', which is where "
             "its phase is stored; rename the field."
+        )
+    fault = unreadable(checkpoint)
+    if fault is not None:
+        raise DefinitionError(
+            f"{name}: checkpoint {checkpoint.__name__} has a field that cannot be read back from "
+            f"JSON ({fault}); use JSON types, attrs classes and unions of them with None."
         )
 
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from typing import Final, TypeVar, cast
 
-from cattrs import BaseValidationError, Converter, transform_error
+from cattrs import (
+    BaseValidationError,
+    Converter,
+    StructureHandlerNotFoundError,
+    transform_error,
+)
 
 from pidurable_actors._json import JSON, JsonObject, check_json, copy_json
 from pidurable_actors.errors import InvalidValue
 from pidurable_actors.runtime._outcomes import Checkpoint
 
-__all__ = ["checkpoint_to_json", "from_json", "to_json"]
+__all__ = ["checkpoint_to_json", "from_json", "to_json", "unreadable"]
 
 T = TypeVar("T")
 _converter: Final = Converter(unstruct_collection_overrides={tuple: list})
@@ -29,6 +34,21 @@ def _structure_none(value: object, _: object) -> None:
 for _each in (_converter, _fast):
     # A task without an input has the input None.
     _each.register_structure_hook(type(None), _structure_none)
+
+
+def unreadable(kind: type) -> str | None:
+    """Why values of a class could never be read back from JSON; None when they can.
+
+    A class whose annotations cannot be resolved here, such as one made inside a function, is taken
+    on trust: what is wrong with it shows when it is used.
+    """
+    try:
+        _fast.get_structure_hook(kind)
+    except StructureHandlerNotFoundError as error:
+        return str(error).split(".", maxsplit=1)[0]
+    except Exception:  # noqa: BLE001 - names that cannot be resolved raise whatever they like
+        return None
+    return None
 
 
 def to_json(value: object, path: str) -> JSON:

@@ -168,6 +168,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         except ProviderError as error:
             return await self._request_failed(at, answer, error)
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
+            self.report(error)
             broken = ProviderError(f"{type(error).__name__}: {error}")
             return await self._request_failed(at, answer, broken)
         return await self._answered(answer, message)

@@ -302,3 +302,40 @@ def test_a_seed_holds_the_stored_input_and_the_first_checkpoint() -> None:
         Ticker.seed(CountTo(float("nan")))  # type: ignore[arg-type]
     with raises(InvalidValue, match=r"input\[test.ticker\]"):
         Ticker.seed("three")  # type: ignore[arg-type]
+
+
+@attrs.frozen
+class Unreadable(Checkpoint, phase="unreadable"):
+    anything: object = None
+
+
+def test_a_checkpoint_that_could_never_be_read_back_is_refused_at_once() -> None:
+    with raises(DefinitionError, match="Unreadable has a field that cannot be read back"):
+
+        class Wrong(TaskActor[CountTo, str], kind="test.wrong"):
+            def start(self) -> Unreadable:
+                return Unreadable()
+
+            @phase(Unreadable)
+            async def at(self, at: Unreadable) -> Next[str]:
+                return Completed("")
+
+
+def test_a_checkpoint_whose_types_cannot_be_resolved_is_taken_on_trust() -> None:
+    @attrs.frozen
+    class Inner:
+        n: int = 0
+
+    @attrs.frozen
+    class Local(Checkpoint, phase="local"):
+        inner: Inner = Inner()
+
+    class Right(TaskActor[CountTo, str], kind="test.right"):
+        def start(self) -> Local:
+            return Local()
+
+        @phase(Local)
+        async def at(self, at: Local) -> Next[str]:
+            return Completed("")
+
+    assert Right.definition.phases["local"][0] is Local

@@ -184,6 +184,9 @@ async def test_a_bug_of_a_provider_ends_its_run_and_nothing_else() -> None:
         assert settled.reason == "model_error"
         assert isinstance(settled.detail, dict)
         assert settled.detail["message"] == "ZeroDivisionError: a bug"
+        # With the exception itself, whose traceback says where the bug is.
+        (told,) = agent.reports
+        assert (told.kind, type(told.error)) == ("handler_failed", ZeroDivisionError)
         assert (await agent.ask("good")).status == "done"
 
 
