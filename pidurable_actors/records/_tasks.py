@@ -82,6 +82,11 @@ class FaultedOutcome:
     memos: Mapping[str, JSON] = attrs.field(factory=dict)
     status: Literal["faulted"] = attrs.field(default="faulted", init=False)
 
+    @property
+    def by_restart_limit(self) -> bool:
+        """Whether it was cut off too often, rather than failing by itself."""
+        return isinstance(self.error, dict) and self.error.get("reason") == "restart_limit"
+
 
 @attrs.frozen(kw_only=True)
 class OrphanedOutcome:

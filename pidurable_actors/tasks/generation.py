@@ -221,7 +221,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         detail = outcome.error if isinstance(outcome, FaultedOutcome) else None
         reason: UnansweredReason = "orphaned"
         if isinstance(outcome, FaultedOutcome):
-            reason = "restart_limit" if _is_restart_limit(detail) else "faulted"
+            reason = "restart_limit" if outcome.by_restart_limit else "faulted"
         await answer_unstarted(tx, task, "tool_error", "was not started")
         await fail_run(tx, task.conversation_id, reason, detail)
         return outcome
@@ -427,7 +427,3 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     @property
     def _services(self) -> AgentServices:
         return self.runtime.service(AgentServices)
-
-
-def _is_restart_limit(error: JSON) -> bool:
-    return isinstance(error, dict) and error.get("reason") == "restart_limit"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._json import JsonObject
 from pidurable_actors.agent import (
     LIVE,
     USAGE,
@@ -143,7 +143,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: the commit rolls back.
         """
-        limit = isinstance(outcome, FaultedOutcome) and _is_restart_limit(outcome.error)
+        limit = isinstance(outcome, FaultedOutcome) and outcome.by_restart_limit
         task_input = from_json(task.input, ToolInput, "input[pi.tool]")
         code: ResultCode = "restart_limit" if limit else "tool_error"
         name = task_input.tool_name
@@ -298,7 +298,3 @@ def _perhaps(task: TaskRecord) -> str:
     at = checkpoint_in(task)
     started = at is not None and at["phase"] == Execute.phase_name
     return " and may have partially run" if started else ""
-
-
-def _is_restart_limit(error: JSON) -> bool:
-    return isinstance(error, dict) and error.get("reason") == "restart_limit"
