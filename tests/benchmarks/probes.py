@@ -131,11 +131,25 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
             made[f"{peer}-steps-{shape}"] = _scripted(peer, "steps", tasks, steps)
     made["kill"] = partial(_kill, sizes)
     made["sleepers"] = partial(_sleepers, sizes)
+    tasks, steps = sizes.many
+    made["steps-many-process-tuned"] = _tuned(
+        "measure_steps",
+        tasks=tasks,
+        steps=steps,
+        durability="process",
+        variant="continue",
+        repeat=sizes.repeat,
+    )
     made["answers"] = _called("measure_answers", "run", conversations=sizes.answers)
+    made["answers-tuned"] = _tuned("measure_answers", conversations=sizes.answers)
     for who in ("conversations", "tasks"):
-        made[f"loop-{who}"] = _called(
-            "measure_loop", "run", count=sizes.busy, who=who, seconds=sizes.ticking_s
-        )
+        looping: dict[str, object] = {
+            "count": sizes.busy,
+            "who": who,
+            "seconds": sizes.ticking_s,
+        }
+        made[f"loop-{who}"] = _called("measure_loop", "run", **looping)
+        made[f"loop-{who}-tuned"] = _tuned("measure_loop", **looping)
     made["raw-loop"] = lambda _: call("measure_loop", "alone", {"seconds": sizes.ticking_s})
     made["cold"] = partial(_cold, measure_cold.ours)
     made["raw-cold"] = partial(_cold, measure_cold.raw)
@@ -157,6 +171,11 @@ def _called(module: str, function: str, **arguments: object) -> Probe:
             return call(module, function, {"path": str(place / "bench.sqlite"), **arguments})
 
     return probe
+
+
+def _tuned(target: str, **arguments: object) -> Probe:
+    """The same measurement, with the garbage collector set for a service."""
+    return _called("measure_tuned", "run", target=target, **arguments)
 
 
 def _scripted(peer: str, what: str, *numbers: int, until: str = "end") -> Probe:
