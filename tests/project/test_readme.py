@@ -21,6 +21,7 @@ from typing import Final
 
 import attrs
 
+from pidurable_actors.actors import TRANSITIONS
 from tests.project.checkout import NAME, ROOT, listed
 
 README: Final = ROOT / "README.md"
@@ -78,6 +79,18 @@ def test_links_to_files_lead_somewhere() -> None:
     targets = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", README.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (ROOT / target).exists()]
     assert not missing, listed(missing)
+
+
+def test_the_picture_of_a_tasks_life_is_that_of_the_table() -> None:
+    moves = [
+        f"    {before} --> {after}: {why}"
+        for before, following in TRANSITIONS.items()
+        for after, why in following.items()
+        if before != after
+    ]
+    text = README.read_text(encoding="utf-8")
+    (picture,) = [block for block in _blocks(text) if block.language == "mermaid"]
+    assert picture.text.splitlines() == ["stateDiagram-v2", *moves]
 
 
 def test_ci_runs_the_gates_of_the_readme_and_no_others() -> None:
