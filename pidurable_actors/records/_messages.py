@@ -80,15 +80,6 @@ class Usage:
     cache_write_tokens: int = 0
     cost: float = 0.0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            cost=self.cost + other.cost,
-        )
-
 
 @attrs.frozen(kw_only=True)
 class SystemMessage:
