@@ -13,7 +13,6 @@ from pathlib import Path
 import trio
 
 import pidurable_actors as pi
-from pidurable_actors.records import text_of
 from pidurable_actors.storage.sqlite import SqliteStorage
 
 
@@ -64,7 +63,7 @@ async def work() -> None:
         root = await harness.root(agent=pi.AgentChoice(model="scripted/demo"))
         await (await root.submit("Open a ticket.", request_id="ticket-1")).wait()
         (entry,) = (await root.entries("pi.tool-result")).items
-        print(*(text_of(message.content) for message in entry.model or ()))
+        print(*(pi.text_of(message.content) for message in entry.model or ()))
 
 
 if sys.argv[1:]:
