@@ -1,4 +1,4 @@
-"""What a caller of `open_harness` sees: one row of the table of chapter 02 after the other."""
+"""What a caller of `open_harness` sees, however the body, the storage or the engine ends."""
 
 from __future__ import annotations
 
