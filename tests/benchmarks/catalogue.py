@@ -1,7 +1,7 @@
-"""The rows of the table: what is promised, in the order of the design's chapter on speed.
+"""The rows of the table: what is promised, work by work, each with its goal.
 
 Goals that name a runtime that this command cannot install (Restate) are put as the share of raw
-SQLite that they were on the machine where both were measured.
+SQLite that they were where both were measured.
 """
 
 from __future__ import annotations
