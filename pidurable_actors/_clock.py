@@ -136,11 +136,6 @@ def uuid7(now_ms: int, bits: int) -> str:
 def default_clock() -> Clock:
     """The wall clock, or Trio's clock when the run has one of its own (such as `MockClock`)."""
     clock = trio.lowlevel.current_clock()
-    if type(clock).__module__.startswith("trio._core"):
-        return _core_clock(clock)
-    return TrioClock()
-
-
-def _core_clock(clock: trio.abc.Clock) -> Clock:
-    # MockClock lives in trio._core too; the system clock is the one that cannot be set.
-    return TrioClock() if hasattr(clock, "jump") else WallClock()
+    # Trio's system clock has no public name; MockClock lives beside it, and can be set.
+    is_system = type(clock).__module__.startswith("trio._core") and not hasattr(clock, "jump")
+    return WallClock() if is_system else TrioClock()

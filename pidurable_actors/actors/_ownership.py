@@ -34,7 +34,7 @@ def settle_ended(tx: Tx) -> None:
     ended = tx.tasks.ended
     if ended:
         _follow(tx, deque(record.id for record in ended))
-    for record in [r for r in tx.tasks.written if isinstance(r.state, Waiting)]:
+    for record in tuple(tx.tasks.written):
         if isinstance(record.state, Waiting) and all(map(tx.tasks.has_ended, record.state.on)):
             _wake(tx, record)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 import trio
 
@@ -25,9 +25,7 @@ from pidurable_actors.session import Publication
 __all__ = ["Publisher", "Wait", "WaitKey"]
 
 WaitKey: TypeAlias = tuple[str, int]
-"""``("task", id)``, ``("submission", id)``, ``("conversation", id)`` or ``("session", 0)``."""
-
-_ANYTHING: Final[WaitKey] = ("session", 0)
+"""``("task", id)``, ``("submission", id)`` or ``("conversation", id)``."""
 
 
 @final
@@ -61,7 +59,6 @@ class Publisher:
             listener(publication)
         if not self._waits:
             return
-        self._wake(_ANYTHING)
         for change in publication.batch.changes:
             match change:
                 case PutTask():

@@ -36,7 +36,7 @@ from pidurable_actors.records import (
     UserMessage,
     WhenBusy,
 )
-from pidurable_actors.records.codec import message_to_json, messages_from_json
+from pidurable_actors.records.codec import check_readable
 from pidurable_actors.session import Binding, DocumentDefinition, Tx
 
 __all__ = ["Conversation"]
@@ -120,7 +120,7 @@ class Conversation:
         request_id: str | None,
         caller: JsonObject | None,
     ) -> Submission:
-        _check_draft(draft)
+        check_readable(draft)
         if request_id is not None:
             if not 1 <= len(request_id) <= LIMITS.name_length:
                 raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
@@ -346,17 +346,3 @@ def _as_blocks(
     if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
         raise InvalidValue("content", "an input needs at least one block with something in it")
     return blocks
-
-
-def _check_draft(draft: EntryDraft) -> None:
-    """Refuse an entry that could not be read again, before anything is written."""
-    check_json(draft.data, "entry.data")
-    if draft.model is None:
-        return
-    try:
-        stored: list[JSON] = [item for part in draft.model for item in message_to_json(part)]
-        again = messages_from_json(stored)
-    except (TypeError, ValueError) as error:
-        raise InvalidValue("entry.content", f"it cannot be stored: {error}") from error
-    if again != draft.model:
-        raise InvalidValue("entry.content", "it has a part that is not strict JSON")

@@ -20,7 +20,7 @@ from cattrs import BaseValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
 from pidurable_actors._json import JSON, check_json, decode_json, encode_json
-from pidurable_actors.errors import StorageCorrupt
+from pidurable_actors.errors import InvalidValue, StorageCorrupt
 from pidurable_actors.records._conversations import ConversationRecord
 from pidurable_actors.records._documents import DocumentRecord
 from pidurable_actors.records._entries import EntryDraft, EntryRecord
@@ -38,6 +38,7 @@ from pidurable_actors.records._tasks import TaskRecord
 __all__ = [
     "FORMAT_VERSION",
     "check_draft",
+    "check_readable",
     "decode_conversation",
     "decode_document",
     "decode_entry",
@@ -105,6 +106,24 @@ def check_draft(draft: EntryDraft) -> None:
     for at, edit in enumerate(draft.edits):
         _check_messages(edit.model or (), f"{path}.edits[{at}].model")
     _check_messages(draft.model or (), f"{path}.model")
+
+
+def check_readable(draft: EntryDraft) -> None:
+    """Refuse a draft from outside that could not be read again; `check_draft` trusts its classes.
+
+    Raises:
+        InvalidValue: a message or a block is of another kind than it claims, or not strict JSON.
+    """
+    check_json(draft.data, "entry.data")
+    if draft.model is None:
+        return
+    try:
+        stored: list[JSON] = [item for part in draft.model for item in message_to_json(part)]
+        again = messages_from_json(stored)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue("entry.content", f"it cannot be stored: {error}") from error
+    if again != draft.model:
+        raise InvalidValue("entry.content", "it has a part that is not strict JSON")
 
 
 def _check_messages(messages: tuple[Message, ...], path: str) -> None:
