@@ -86,7 +86,7 @@ class Drafts:
         values: dict[DocKey, CachedDocument] = {}
         for key, opened in self._opened.items():
             value = opened.definition.unstructure(opened.draft)
-            if not opened.is_new and value == opened.before:
+            if not opened.is_new and _same(value, opened.before):
                 continue
             opened.definition.check(value)
             record = opened.record
@@ -123,6 +123,11 @@ class Drafts:
         initial = definition.initial()
         value = definition.unstructure(initial)
         return _Draft(_erase(definition), record, initial, value, is_new=True)
+
+
+def _same(value: JSON, before: JSON) -> bool:
+    # Python calls 1, 1.0 and True equal; what is stored of them is not.
+    return value == before and encode_json(value) == encode_json(before)
 
 
 def _existing(definition: DocumentDefinition[D], record: DocumentRecord, value: JSON) -> _Draft:

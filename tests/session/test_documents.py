@@ -182,3 +182,23 @@ async def test_ids_that_are_not_there_are_bad_reads_of_that_commit() -> None:
                 await on.harness.commit(read)
         with raises(MisuseError, match="conversation_id="):
             await on.harness.commit(lambda tx: tx.create_task(Sleeper, 1.0))
+
+
+@attrs.define
+class Anything:
+    value: Any = None
+
+
+@mark.parametrize(("before", "after"), [(1, True), (False, 0), (1, 1.0), (0.0, -0.0)])
+async def test_a_change_that_python_calls_equal_and_json_does_not_is_stored(
+    before: object, after: object
+) -> None:
+    anything = define_doc("app.anything", Anything)
+
+    async def put(tx: Tx, value: object) -> None:
+        (await tx.doc(anything)).value = value
+
+    async with opened(MemoryStorage()) as on:
+        await on.root.commit(partial(put, value=before))
+        await on.root.commit(partial(put, value=after))
+        assert repr((await on.root.snapshot(anything)).value) == repr(after)
