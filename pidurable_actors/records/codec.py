@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeVar, Union, cast, get_args, get_origin, g
 
 import attrs
 from cattrs import BaseValidationError, Converter
+from cattrs.errors import CattrsError
 from cattrs.gen import make_dict_structure_fn, override
 
 from pidurable_actors._json import JSON, check_json, decode_json, encode_json
@@ -44,6 +45,7 @@ __all__ = [
     "decode_entry",
     "decode_submission",
     "decode_task",
+    "decode_value",
     "draft_to_json",
     "encode_record",
     "encode_task",
@@ -56,6 +58,16 @@ FORMAT_VERSION: Final = 1
 
 _TAGS = ("status", "role", "type")
 _R = TypeVar("_R")
+
+# The reader is asked about damaged text too, and cattrs has errors beside its validation errors.
+_UNREADABLE: Final = (
+    BaseValidationError,
+    CattrsError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)
 Plain = ConversationRecord | EntryRecord | SubmissionRecord | DocumentRecord
 
 
@@ -192,15 +204,35 @@ def messages_from_json(value: JSON) -> tuple[Message, ...]:
         raise ValueError(f"not a list of messages: {value!r}")  # noqa: TRY004 - a bad value
     try:
         return _converter.structure(value, tuple[Message, ...])
-    except (BaseValidationError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"not a list of messages: {value!r}") from error
 
 
-def _decode(text: str, cls: type[_R]) -> _R:
+def decode_value(text: object) -> JSON:
+    """A stored memo or document value.
+
+    Raises:
+        StorageCorrupt: it is not JSON text.
+    """
     try:
-        return _converter.structure(decode_json(text), cls)
-    except (BaseValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageCorrupt(f"a stored {cls.__name__} cannot be read: {text[:200]!r}") from error
+        return decode_json(_as_text(text))
+    except _UNREADABLE as error:
+        raise StorageCorrupt(f"a stored value cannot be read: {str(text)[:200]!r}") from error
+
+
+def _decode(text: object, cls: type[_R]) -> _R:
+    try:
+        return _converter.structure(decode_json(_as_text(text)), cls)
+    except _UNREADABLE as error:
+        shown = str(text)[:200]
+        raise StorageCorrupt(f"a stored {cls.__name__} cannot be read: {shown!r}") from error
+
+
+def _as_text(stored: object) -> str:
+    # A damaged file may hold a number, a blob or nothing where text was stored.
+    if not isinstance(stored, str):
+        raise TypeError(f"{type(stored).__name__} in place of text")
+    return stored
 
 
 def _make_converter() -> Converter:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, cast, final
 
 import attrs
 from cattrs import BaseValidationError, Converter
+from cattrs.errors import CattrsError
 
 from pidurable_actors._json import JSON, check_json, copy_json
 from pidurable_actors._limits import LIMITS
@@ -60,7 +61,14 @@ class DocumentDefinition(Generic[D]):
         try:
             # A copy, because a field of any type takes its part of the value as it is.
             return _converter.structure(copy_json(value), self.state)
-        except (BaseValidationError, TypeError, ValueError, KeyError) as error:
+        except (
+            BaseValidationError,
+            CattrsError,
+            TypeError,
+            ValueError,
+            KeyError,
+            AttributeError,
+        ) as error:
             raise StorageCorrupt(
                 f"document {self.kind!r} {record.id} does not fit {self.state.__name__}"
             ) from error

@@ -90,7 +90,7 @@ def open_reader(place: Place) -> tuple[sqlite3.Connection, Head]:
         raise StorageUnusable(f"{place.name} does not exist; open it as its owner first.")
     with ExitStack() as undo:
         try:
-            connection = _connect(place, real_path, mode="ro")
+            connection = _connect_reader(place, real_path)
             undo.callback(connection.close)
             version = _version(place, connection)
             if version == 0:
@@ -167,7 +167,21 @@ def _create(place: Place, real_path: Path) -> None:
         raise StorageUnusable(f"{place.name} cannot be created: {error.strerror}.") from error
 
 
-def _connect(place: Place, real_path: Path, *, mode: Literal["rw", "ro"]) -> sqlite3.Connection:
+def _connect_reader(place: Place, real_path: Path) -> sqlite3.Connection:
+    """A connection that reads, also of a closed file in a place that may not be written.
+
+    SQLite reads a log's shared memory through a file beside it. Where none can be made, and no log
+    is there, the file is whole and nobody changes it, which SQLite has to be told.
+    """
+    effective = os.access in os.supports_effective_ids
+    writable = os.access(real_path.parent, os.W_OK, effective_ids=effective)
+    at_rest = not writable and not real_path.with_name(f"{real_path.name}-wal").exists()
+    return _connect(place, real_path, mode="ro&immutable=1" if at_rest else "ro")
+
+
+def _connect(
+    place: Place, real_path: Path, *, mode: Literal["rw", "ro", "ro&immutable=1"]
+) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{quote(os.fsencode(real_path))}?mode={mode}",
         uri=True,
@@ -217,4 +231,6 @@ def _head(place: Place, connection: sqlite3.Connection) -> Head:
     row: tuple[int, int, int] | None = connection.execute(HEAD).fetchone()
     if row is None:
         raise StorageCorrupt(f"{place.name}: the table meta has lost its row.")
+    if not all(isinstance(number, int) for number in row):
+        raise StorageCorrupt(f"{place.name}: the table meta holds {row!r}, which is no head.")
     return Head(commit=row[0], next_id=row[1], epoch=row[2])

@@ -5,12 +5,17 @@ Pure functions whose arguments are the columns, in the order of the query.
 
 from __future__ import annotations
 
-from pidurable_actors._json import JSON, decode_json
+from typing import Final, get_args
+
+from pidurable_actors._json import JSON
+from pidurable_actors.errors import StorageCorrupt
 from pidurable_actors.records import ConversationId, StoredDocument, TaskId, TaskStatus
-from pidurable_actors.records.codec import decode_document
+from pidurable_actors.records.codec import decode_document, decode_value
 from pidurable_actors.storage._protocol import LiveTask
 
 __all__ = ["decode_memo", "decode_stored_document", "id_and_text", "live_task"]
+
+_STATUSES: Final = frozenset(get_args(TaskStatus))
 
 
 def id_and_text(task_id: int, text: str) -> tuple[int, str]:
@@ -20,13 +25,13 @@ def id_and_text(task_id: int, text: str) -> tuple[int, str]:
 
 def decode_memo(task_id: int, name: str, text: str) -> tuple[int, str, JSON]:
     """A memo of one of the tasks asked for."""
-    return task_id, name, decode_json(text)
+    return task_id, name, decode_value(text)
 
 
 def decode_stored_document(text: str, value_text: str, commit: int) -> StoredDocument:
     """A document with its value."""
     return StoredDocument(
-        record=decode_document(text), value=decode_json(value_text), commit=commit
+        record=decode_document(text), value=decode_value(value_text), commit=commit
     )
 
 
@@ -42,6 +47,8 @@ def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the qu
     until_ms: int | None,
 ) -> LiveTask:
     """The index columns of a task."""
+    if status not in _STATUSES:
+        raise StorageCorrupt(f"task {task_id} has the unknown status {status!r}")
     return LiveTask(
         id=task_id,
         conversation_id=conversation_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -277,3 +278,26 @@ def test_a_draft_that_is_not_strict_json_is_refused_with_its_place(
 
 def test_a_text_is_compact() -> None:
     assert ": " not in encode_json({"a": [1, {"b": None}]})
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        7,
+        None,
+        b"{}",
+        "[]",
+        '{"id":5}',
+        '{"id":5,"conversation_id":1,"kind":"pi.assistant","created_at_ms":0,'
+        '"model":[{"role":"assistant","content":[],"stop_reason":"stoP"}]}',
+    ],
+)
+def test_whatever_damage_put_in_place_of_a_record_is_corrupt(stored: Any) -> None:
+    with pytest.raises(StorageCorrupt, match="cannot be read"):
+        codec.decode_entry(stored)
+
+
+@pytest.mark.parametrize("stored", [7, None, b"{}", "{", '"\\ud800"'])
+def test_whatever_damage_put_in_place_of_a_value_is_corrupt(stored: Any) -> None:
+    with pytest.raises(StorageCorrupt, match="cannot be read"):
+        codec.decode_value(stored)
