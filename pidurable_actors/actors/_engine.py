@@ -33,7 +33,7 @@ from pidurable_actors.errors import (
 )
 from pidurable_actors.records import ConversationId, Pending, Running, TaskId, Waiting
 from pidurable_actors.runtime import Report, Reporter
-from pidurable_actors.session import Line, SessionState, Tx
+from pidurable_actors.session import CommitWitness, Line, SessionState, Tx
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Lane, LiveTask, Storage
 
@@ -69,6 +69,7 @@ class Engine:
         services: what built-in tasks find under a type.
         read_only: look only.
         inline: run the storage on the Trio thread.
+        witness: told of each commit.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Engine:
         services: Mapping[type, object],
         read_only: bool,
         inline: bool,
+        witness: CommitWitness | None = None,
     ) -> None:
         self.clock = clock
         self.report = report
@@ -93,6 +95,7 @@ class Engine:
             storage.name,
             inline=inline or not storage.blocking,
             timeout_s=settings().commit_timeout_s,
+            give_up=storage.close,
         )
         self.storage = StorageActor(
             storage,
@@ -101,6 +104,7 @@ class Engine:
             publish=self.publisher.publish,
             failed=self._storage_failed,
             broken=self._fatal,
+            witness=witness,
         )
         self.host = Host(
             self.storage,
@@ -119,6 +123,8 @@ class Engine:
             report=report,
             fatal=self._fatal,
         )
+        if witness is not None:
+            self.publisher.listen(witness.published)
         self.publisher.listen(self.supervisor.published)
         self._status: EngineStatus = "open"
         self._ending = trio.Event()
@@ -323,6 +329,12 @@ class Engine:
             await self._close_storage()
 
     async def _close_storage(self) -> None:
+        if not self._lane.hung:
+            try:
+                await self._lane.run(self._backend.close)
+            except Exception as error:  # noqa: BLE001 - whatever a backend raises, the lane ends
+                if not self._lane.hung:
+                    self.report(Report(kind="storage_failed", reason="close", error=error))
         if self._lane.hung:
             self.report(
                 Report(
@@ -331,11 +343,6 @@ class Engine:
                     detail="a storage call never returned; its thread was left behind",
                 )
             )
-        else:
-            try:
-                await self._lane.run(self._backend.close)
-            except Exception as error:  # noqa: BLE001 - whatever a backend raises, the lane ends
-                self.report(Report(kind="storage_failed", reason="close", error=error))
         self._stop_lane()
 
     def _stop_lane(self) -> None:

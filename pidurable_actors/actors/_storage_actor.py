@@ -27,7 +27,14 @@ from pidurable_actors.context import current_context
 from pidurable_actors.errors import StorageError
 from pidurable_actors.records import Batch, ConversationId
 from pidurable_actors.runtime import Reporter
-from pidurable_actors.session import Binding, Line, Publication, Tx, whole_conversation
+from pidurable_actors.session import (
+    Binding,
+    CommitWitness,
+    Line,
+    Publication,
+    Tx,
+    whole_conversation,
+)
 from pidurable_actors.storage import Lane, PromptStorage, Storage
 
 __all__ = ["StorageActor"]
@@ -67,6 +74,7 @@ class StorageActor:
         publish: called with each commit once storage has it, in order; must not raise.
         failed: called once, with the error that ended the storage.
         broken: called with what went wrong in settling or publishing: a bug.
+        witness: told when the caller of a commit goes on.
     """
 
     def __init__(
@@ -78,8 +86,10 @@ class StorageActor:
         publish: Callable[[Publication], None],
         failed: Callable[[BaseException], None],
         broken: Callable[[BaseException], None],
+        witness: CommitWitness | None = None,
     ) -> None:
         self._broken = broken
+        self._witness = witness
         self._storage = storage
         self._prompt = storage if isinstance(storage, PromptStorage) else None
         self._lane = lane
@@ -173,6 +183,8 @@ class StorageActor:
             await self._write_alone(batch)
         else:
             await self._stored(batch)
+        if batch is not None and self._witness is not None:
+            self._witness.acknowledged(batch.number)
         return result
 
     async def warm(self, conversation_id: ConversationId) -> None:

@@ -22,6 +22,7 @@ from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._harness import Harness
 from pidurable_actors.models import Models
 from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.session import CommitWitness
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Storage
 from pidurable_actors.tasks.generation import Generation
@@ -41,6 +42,7 @@ async def open_harness(
     on_report: Callable[[Report], object] | None = None,
     read_only: bool = False,
     inline_storage: bool = False,
+    witness: CommitWitness | None = None,
 ) -> AsyncIterator[Harness]:
     """Open a storage and run its actors while the block runs.
 
@@ -58,6 +60,7 @@ async def open_harness(
         on_report: told of trouble that was dealt with; plain function.
         read_only: look beside a live owner; change and schedule nothing.
         inline_storage: run storage calls on the Trio thread, for tests that must be deterministic.
+        witness: told of each commit when it is shown and when its caller goes on, for tests.
 
     Raises:
         MisuseError: an argument is of another kind than asked for.
@@ -90,6 +93,7 @@ async def open_harness(
         services={AgentServices: services},
         read_only=read_only,
         inline=inline_storage,
+        witness=witness,
     )
     await engine.open()
     body_error: BaseException | None = None

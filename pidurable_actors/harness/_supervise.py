@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import trio
 
-from pidurable_actors.errors import SessionFailed, StorageError
+from pidurable_actors.errors import SessionFailed, StorageError, StorageInUse
 from pidurable_actors.harness._harness import Harness
 
 __all__ = ["supervise_harness"]
@@ -25,7 +25,8 @@ async def supervise_harness(
 
     A failing storage ends a harness; what it holds is consistent, so opening it again is the
     recovery. Waits between failures double up to `longest_wait_s`; a harness that stayed open for
-    `healthy_after_s` starts them over. The harness's failure also cancels the body.
+    `healthy_after_s` starts them over. The harness's failure also cancels the body. A storage that
+    hung stays in use until its last call returns, so after the first open that is waited for, too.
 
     Args:
         factory: opens a harness, such as ``lambda: open_harness(SqliteStorage(path), ...)``; called
@@ -36,6 +37,7 @@ async def supervise_harness(
         healthy_after_s: how long a harness must stay open for the waits to start over.
 
     Raises:
+        StorageInUse: another owner has the storage at the first open.
         Exception: whatever `body` or opening raises, other than a failed storage.
 
     Durability: that of `body`.
@@ -43,12 +45,18 @@ async def supervise_harness(
     Cancellation: closes the harness and ends.
     """
     wait_s = first_wait_s
+    was_open = False
     while True:
         opened_s = trio.current_time()
+        is_open = False
         try:
             async with factory() as harness:
+                was_open = is_open = True
                 await _run_until_failure(harness, body)
-        except (StorageError, SessionFailed):
+        except (StorageError, SessionFailed, StorageInUse) as error:
+            # In use by our own last opening; what the body meets elsewhere is the body's.
+            if isinstance(error, StorageInUse) and (is_open or not was_open):
+                raise
             if trio.current_time() - opened_s >= healthy_after_s:
                 wait_s = first_wait_s
         else:

@@ -16,6 +16,8 @@ from pidurable_actors.records import ConversationId, TaskId
 __all__ = ["Report", "ReportKind", "Reporter"]
 
 _log: Final = logging.getLogger("pidurable_actors")
+# Quiet unless the host configures logging: without a handler of ours Python prints warnings itself.
+_log.addHandler(logging.NullHandler())
 
 ReportKind: TypeAlias = Literal[
     "task_faulted",

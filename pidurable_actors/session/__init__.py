@@ -19,6 +19,7 @@ from pidurable_actors.session._line import (
     Rule,
 )
 from pidurable_actors.session._publication import (
+    CommitWitness,
     Publication,
 )
 from pidurable_actors.session._seams import (
@@ -43,6 +44,7 @@ from pidurable_actors.session._transaction import (
 __all__ = [
     "Binding",
     "CachedDocument",
+    "CommitWitness",
     "ConversationMemory",
     "Conversations",
     "DocKey",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import attrs
 
-from pidurable_actors.records import Batch
+from pidurable_actors.records import Batch, CommitNumber
 
-__all__ = ["Publication"]
+__all__ = ["CommitWitness", "Publication"]
 
 
 @attrs.frozen
@@ -22,3 +23,15 @@ class Publication:
 
     batch: Batch
     values: Mapping[object, object]
+
+
+class CommitWitness(Protocol):
+    """Told of each commit at the moments that a promise is about; must not raise."""
+
+    def published(self, publication: Publication) -> None:
+        """The commit is shown to whoever looks."""
+        ...
+
+    def acknowledged(self, number: CommitNumber) -> None:
+        """The caller of commit `number` goes on."""
+        ...
