@@ -19,6 +19,7 @@ import trio
 __all__ = [
     "Chance",
     "Clock",
+    "SeededChance",
     "SystemChance",
     "TrioClock",
     "WallClock",
@@ -123,6 +124,36 @@ class SystemChance:
 
     def session_id(self, now_ms: int) -> str:
         """A UUIDv7: 48 bits of time, then random bits (RFC 9562, section 5.7)."""
+        return uuid7(now_ms, self._random.getrandbits(74))
+
+
+@final
+class SeededChance:
+    """Chance that repeats: the same seed gives the same draws. For tests; its keys can be guessed.
+
+    Args:
+        seed: any text; two lives that must not make the same keys have different ones.
+    """
+
+    __slots__ = ("_random",)
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between `low` and `high`."""
+        return self._random.uniform(low, high)
+
+    def below(self, count: int) -> int:
+        """A whole number from 0 to `count` - 1."""
+        return self._random.randrange(count)
+
+    def key(self) -> str:
+        """128 drawn bits as 32 hexadecimal digits."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    def session_id(self, now_ms: int) -> str:
+        """A UUIDv7 of drawn bits."""
         return uuid7(now_ms, self._random.getrandbits(74))
 
 

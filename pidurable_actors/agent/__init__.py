@@ -43,6 +43,7 @@ from pidurable_actors.agent._services import (
 from pidurable_actors.agent._tool import (
     NOT_DONE,
     UNKNOWN,
+    Around,
     ExecutionMode,
     NotDone,
     Replay,
@@ -64,6 +65,7 @@ __all__ = [
     "AgentServices",
     "AgentState",
     "ArgumentsInvalid",
+    "Around",
     "ExecutionMode",
     "Extension",
     "GenerationInput",

@@ -40,6 +40,8 @@ class Extension:
         name: its identity in a registry.
         tools: tools that models may call.
         tasks: task classes.
+        wrap_tool: makes of each tool, whichever extension it is from, the one that is offered and
+            run; see `Tool.around`. Wrappers apply in the order of the extensions.
 
     Raises:
         DefinitionError: the name is empty, a tool name or task kind comes twice, or a task kind
@@ -49,6 +51,7 @@ class Extension:
     name: str
     tools: tuple[Tool, ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     tasks: tuple[TaskClass, ...] = attrs.field(default=(), converter=_tasks, kw_only=True)
+    wrap_tool: Callable[[Tool], Tool] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not self.name:
@@ -80,6 +83,7 @@ class Registry:
 
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._extensions: dict[str, Extension] = {}
+        self._tools: dict[str, Tool] | None = None  # made when first asked for after a change
         self._listeners: list[Callable[[], None]] = []
         if not isinstance(extensions, Iterable):
             raise DefinitionError("a registry takes a list: Registry([extension]).")
@@ -110,8 +114,13 @@ class Registry:
         return None
 
     def tools(self) -> dict[str, Tool]:
-        """The tools by name; the last extension that has a name wins."""
-        return {tool.name: tool for extension in self.extensions for tool in extension.tools}
+        """The tools by name; the last extension that has a name wins, and the winner is wrapped."""
+        if self._tools is None:
+            tools = {tool.name: tool for extension in self.extensions for tool in extension.tools}
+            for extension in self.extensions:
+                tools = {name: _wrapped(extension, tool) for name, tool in tools.items()}
+            self._tools = tools
+        return dict(self._tools)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; returns the call that stops it."""
@@ -119,8 +128,21 @@ class Registry:
         return lambda: self._listeners.remove(listener)
 
     def _tell(self) -> None:
+        self._tools = None
         for listener in tuple(self._listeners):
             listener()
+
+
+def _wrapped(extension: Extension, tool: Tool) -> Tool:
+    if extension.wrap_tool is None:
+        return tool
+    made: object = extension.wrap_tool(tool)
+    if not isinstance(made, Tool) or made.name != tool.name:
+        raise DefinitionError(
+            f"extension {extension.name!r}: wrap_tool made {made!r} of tool {tool.name!r}; "
+            "it must return that tool, or tool.around(code)."
+        )
+    return made
 
 
 def _refuse_twice(extension: str, what: str, names: list[str]) -> None:

@@ -7,6 +7,7 @@ running it again does no harm; ``"reconcile"`` asks the tool's own handler wheth
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final, overload
@@ -32,6 +33,7 @@ from pidurable_actors.session import Tx
 __all__ = [
     "NOT_DONE",
     "UNKNOWN",
+    "Around",
     "ExecutionMode",
     "NotDone",
     "Replay",
@@ -189,6 +191,10 @@ class ToolApi(Protocol):
 
 
 Execute: TypeAlias = Callable[..., Awaitable[object]]
+Around: TypeAlias = Callable[
+    [Callable[[], Awaitable[object]], Mapping[str, Any], ToolApi], Awaitable[object]
+]
+"""Code around a call: it gets the call, to be awaited or not, its arguments and the api."""
 Reconcile: TypeAlias = Callable[[Mapping[str, Any], ToolApi], Awaitable[object]]
 
 
@@ -252,6 +258,26 @@ class Tool:
     def spec(self) -> ToolSpec:
         """The tool as a model sees it."""
         return ToolSpec(self.name, self.description, self.signature.parameters)
+
+    def around(self, code: Around) -> Tool:
+        """The same tool, with `code` around each of its runs.
+
+        Name, schema, policy and deadline stay; what `code` returns or raises is the call's result.
+        A reconcile handler is not a run, and stays as it is.
+
+        Args:
+            code: async function of the call, its arguments and the api; ``await call()`` runs the
+                tool.
+        """
+        execute, wants_api = self.execute, self.wants_api
+
+        async def run(*, api: ToolApi, **arguments: object) -> object:
+            given = {**arguments, "api": api} if wants_api else arguments
+            return await code(lambda: execute(**given), arguments, api)
+
+        made = copy.copy(self)
+        made.execute, made.wants_api = run, True
+        return made
 
     def reconcile(self, handler: Reconcile) -> Reconcile:
         """Decorator: the handler that is asked whether a call that was cut off happened.

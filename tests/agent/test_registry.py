@@ -183,3 +183,36 @@ def test_listeners_hear_of_every_change_until_they_stop() -> None:
 def test_a_result_takes_text_for_one_block() -> None:
     assert ToolResult("x").content == (TextBlock(text="x"),)
     assert ToolResult((TextBlock(text="a"), TextBlock(text="b"))).details is None
+
+
+def renaming(tool_made: Tool) -> Tool:
+    """A wrapper that does what none may."""
+    return Tool("other", execute)
+
+
+def test_wrappers_decorate_the_tool_that_won_in_the_order_of_the_extensions() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def noting(name: str) -> Extension:
+        def wrap(made: Tool) -> Tool:
+            seen.append((name, made.description))
+            return attrs.evolve(made, description=f"{made.description} {name}")
+
+        return Extension(name, wrap_tool=wrap)
+
+    winner = Tool("look", execute, description="Won.")
+    registry = Registry([noting("a"), Extension("b", tools=[look]), noting("c")])
+    registry.install(Extension("d", tools=[winner]))
+    assert registry.tools()["look"].description == "Won. a c"
+    assert seen == [("a", "Won."), ("c", "Won. a")]
+    registry.tools()
+    assert len(seen) == 2, "wrapped once for each change"
+    registry.uninstall("c")
+    assert registry.tools()["look"].description == "Won. a"
+
+
+@pytest.mark.parametrize("wrap", [renaming, lambda _: None])
+def test_a_wrapper_must_return_the_tool_that_it_was_given(wrap: Any) -> None:
+    registry = Registry([Extension("a", tools=[look]), Extension("b", wrap_tool=wrap)])
+    with pytest.raises(DefinitionError, match="wrap_tool made"):
+        registry.tools()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -226,3 +229,49 @@ async def test_a_call_whose_answer_is_gone_ends_with_an_error_result() -> None:
         assert ended(record).outcome.status == "faulted"
         assert codes(await agent.result_entry("c9")) == ["tool_error"]
         assert [report.kind for report in agent.reports] == ["task_faulted"]
+
+
+async def test_code_around_a_tool_sees_its_call_and_decides_its_result() -> None:
+    told: list[object] = []
+
+    async def around(
+        run: Callable[[], Awaitable[object]], arguments: Mapping[str, Any], api: ToolApi
+    ) -> object:
+        told.append((dict(arguments), api.call_id))
+        result = await run()
+        return f"<{result}>"
+
+    counter = Counter()
+    ran = await run_tool(counter.tool().around(around), call("add", a=2, b=3))
+    assert (ran.text, ran.is_error, counter.entered) == ("<5>", False, 1)
+    assert told == [({"a": 2, "b": 3}, "c1")]
+
+
+async def test_code_around_a_tool_keeps_what_the_model_sees_and_the_policy() -> None:
+    @tool(replay="safe", mode="sequential", timeout_s=3)
+    async def plain(text: str) -> str:
+        """Say it."""
+        await trio.lowlevel.checkpoint()
+        return text
+
+    @tool()
+    async def with_api(*, api: ToolApi) -> str:
+        """Say the id."""
+        await trio.lowlevel.checkpoint()
+        return api.call_id
+
+    async def refuse(_: object, __: object, ___: object) -> object:
+        await trio.lowlevel.checkpoint()
+        raise PermissionError("not today")
+
+    wrapped = plain.around(refuse)
+    assert wrapped.spec == plain.spec
+    assert (wrapped.replay, wrapped.mode, wrapped.timeout_s) == ("safe", "sequential", 3)
+    assert plain.execute is not wrapped.execute
+    assert "not today" in (await run_tool(wrapped, call("plain", text="x"))).text
+    assert (await run_tool(plain, call("plain", text="x"))).text == "x"
+
+    async def through(run: Callable[[], Awaitable[object]], _: object, __: object) -> object:
+        return await run()
+
+    assert (await run_tool(with_api.around(through), call("with_api"))).text == "c1"
