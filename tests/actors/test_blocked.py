@@ -12,7 +12,7 @@ from pidurable_actors import Completed, Extension, Next, Settings, TaskActor, ph
 from pidurable_actors.errors import ClosedError
 from pidurable_actors.records import CompletedOutcome
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import GatedStorage
+from pidurable_actors.testing.faults import HangingStorage
 from tests._tasks import At, CountTo, One, Sleeper, Ticker, opened, outcome_of, registry_of, until
 
 
@@ -92,17 +92,17 @@ async def test_a_kind_that_goes_between_reservation_and_start_leaves_its_task_pe
     then: str,
 ) -> None:
     """Hold the write that creates a running task, and change the registry meanwhile."""
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     registry = registry_of(Ticker)
     async with opened(storage, registry=registry) as on, trio.open_nursery() as nursery:
         on.harness.resume()
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.start, Ticker, CountTo(3))
         await trio.testing.wait_all_tasks_blocked()
         registry.uninstall("tests")
         if then == "another version":
             registry.install(Extension("tests", tasks=[TickerTwo]))
-        storage.open_gate()
+        storage.release()
         await until(lambda: bool(on.reports))
         if then == "the same":
             registry.install(Extension("tests", tasks=[Ticker]))
@@ -115,16 +115,16 @@ async def test_a_kind_that_goes_between_reservation_and_start_leaves_its_task_pe
 
 
 async def test_a_kind_that_is_installed_again_while_it_waits_to_start_is_started() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     registry = registry_of(Ticker)
     async with opened(storage, registry=registry) as on, trio.open_nursery() as nursery:
         on.harness.resume()
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.start, Ticker, CountTo(3))
         await trio.testing.wait_all_tasks_blocked()
         registry.uninstall("tests")
         registry.install(Extension("tests", tasks=[Ticker]))
-        storage.open_gate()
+        storage.release()
         await until(lambda: bool(storage.groups) and on.harness.inspect().tasks == ())
         await on.root.wait_for_idle()
     assert on.reports == []

@@ -22,7 +22,8 @@ from pidurable_actors.errors import (
 from pidurable_actors.records import ConversationId, EntryDraft
 from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import GatedStorage, ThroughStorage
+from pidurable_actors.testing._through import ThroughStorage
+from pidurable_actors.testing.faults import HangingStorage
 from tests._tasks import (
     COUNT,
     NOTE,
@@ -83,9 +84,9 @@ async def test_a_callback_reads_its_own_writes() -> None:
 async def test_a_callback_sees_earlier_callbacks_that_are_not_stored_yet_and_readers_do_not() -> (
     None
 ):
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     async with opened(storage) as on, trio.open_nursery() as nursery:
-        storage.shut()
+        storage.hang()
 
         async def add_one(tx: Tx) -> int:
             draft = await tx.doc(COUNT)
@@ -103,7 +104,7 @@ async def test_a_callback_sees_earlier_callbacks_that_are_not_stored_yet_and_rea
         await trio.testing.wait_all_tasks_blocked()
         assert seen == []
         assert storage.inner.document("app.count", "conversation", on.root.id) is None
-        storage.open_gate()
+        storage.release()
         await until(lambda: len(seen) == 5)
         # The line moved on while the first write was held: the rest went in one group.
         assert sorted(seen) == [1, 2, 3, 4, 5]
@@ -114,24 +115,24 @@ async def test_a_callback_sees_earlier_callbacks_that_are_not_stored_yet_and_rea
 
 async def test_what_is_not_stored_is_seen_by_no_observer() -> None:
     """Hold a write that creates a task and one that ends it; look everywhere meanwhile."""
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     async with opened(storage, Sleeper) as on, trio.open_nursery() as nursery:
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.start, Sleeper, 5.0)
         await trio.testing.wait_all_tasks_blocked()
         assert on.harness.inspect().tasks == ()
         assert on.harness.next_wake_ms() is None
-        storage.open_gate()
+        storage.release()
         await until(lambda: bool(on.harness.inspect().tasks))
 
         (view,) = on.harness.inspect().tasks
         assert (view.status, view.why) == ("pending", "not_scheduling")
-        storage.shut()
+        storage.hang()
         on.harness.resume()
         await trio.testing.wait_all_tasks_blocked()
         (view,) = on.harness.inspect().tasks
         assert (view.status, view.phase) == ("pending", "one")
-        storage.open_gate()
+        storage.release()
 
 
 async def test_an_exception_rolls_everything_back_and_reaches_the_caller() -> None:
@@ -188,7 +189,7 @@ async def test_a_change_deep_in_a_draft_is_stored() -> None:
 
 
 async def test_what_a_caller_keeps_of_a_commit_cannot_change_what_is_stored() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     async with opened(storage, Sleeper) as on, trio.open_nursery() as nursery:
         kept: list[Count] = []
         data: dict[str, JSON] = {"text": "as committed"}
@@ -201,11 +202,11 @@ async def test_what_a_caller_keeps_of_a_commit_cannot_change_what_is_stored() ->
             data["text"] = "changed in the callback"
             assert made.data == {"text": "as committed"}
 
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.root.commit, change)
         await trio.testing.wait_all_tasks_blocked()
         kept[0].items[0].append("changed later")
-        storage.open_gate()
+        storage.release()
         await on.root.commit(lambda tx: tx.create_conversation())
         assert (await on.root.snapshot(COUNT)).items == [["as committed"]]
         assert await notes(on.root) == ["as committed"]
@@ -213,13 +214,13 @@ async def test_what_a_caller_keeps_of_a_commit_cannot_change_what_is_stored() ->
 
 @mark.slow
 async def test_a_group_holds_at_most_256_commits() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     async with opened(storage) as on, trio.open_nursery() as nursery:
-        storage.shut()
+        storage.hang()
         for number in range(600):
             nursery.start_soon(on.root.commit, append(str(number)))
         await trio.testing.wait_all_tasks_blocked()
-        storage.open_gate()
+        storage.release()
         await until(lambda: sum(storage.groups) == 601)
         assert storage.groups[-4:] == [1, 256, 256, 87]
 
@@ -278,7 +279,7 @@ async def _cancel_after(scope: trio.CancelScope, steps: int) -> None:
 
 
 async def test_cancelled_while_it_is_written_it_returns_and_the_cancellation_comes_next() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     reached: list[str] = []
     async with opened(storage) as on, trio.open_nursery() as nursery:
 
@@ -289,14 +290,14 @@ async def test_cancelled_while_it_is_written_it_returns_and_the_cancellation_com
                 await trio.lowlevel.checkpoint()
                 reached.append("not reached")
 
-        storage.shut()
+        storage.hang()
         scope = trio.CancelScope()
         nursery.start_soon(caller, scope)
         await trio.testing.wait_all_tasks_blocked()
         scope.cancel()
         await trio.testing.wait_all_tasks_blocked()
         assert reached == []
-        storage.open_gate()
+        storage.release()
         await until(lambda: scope.cancelled_caught)
         assert reached == ["returned"]
         assert await notes(on.root) == ["stored"]

@@ -42,7 +42,8 @@ from pidurable_actors.runtime import Report, Reporter, end_task
 from pidurable_actors.session import Binding, Line, SessionState
 from pidurable_actors.storage import Head, Lane
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import BrokenClock, DiskError, FailingStorage, GatedStorage, ThroughStorage
+from pidurable_actors.testing._through import ThroughStorage
+from pidurable_actors.testing.faults import BrokenClock, DiskError, FaultyStorage, HangingStorage
 from tests._tasks import (
     At,
     CountTo,
@@ -87,14 +88,14 @@ async def test_a_close_that_fails_is_reported_and_the_block_ends_normally() -> N
 
 
 async def test_a_storage_that_fails_during_the_close_is_raised_at_the_end_of_the_block() -> None:
-    storage = FailingStorage(MemoryStorage())
+    storage = FaultyStorage(MemoryStorage())
     with raises(SessionFailed) as told:
         async with opened(storage, Stuck) as on:
             for _ in range(3):
                 await on.start(Stuck)
             on.harness.resume()
             await trio.testing.wait_all_tasks_blocked()
-            storage.armed = 0
+            storage.arm(at_write=1)
     assert isinstance(told.value.__cause__, DiskError)
     assert on.kinds() == ["storage_failed"]
     assert (await on.harness.closed()).reason == "failed"
@@ -105,10 +106,10 @@ async def test_a_report_handler_that_wants_to_end_the_process_ends_it(at_once: i
     def report(told: Report) -> None:
         raise KeyboardInterrupt
 
-    storage = FailingStorage(MemoryStorage())
+    storage = FaultyStorage(MemoryStorage())
     with raises((KeyboardInterrupt, BaseExceptionGroup)):
         async with opened(storage, on_report=report) as on, trio.open_nursery() as nursery:
-            storage.armed = 0
+            storage.arm(at_write=1)
             for number in range(at_once):
                 nursery.start_soon(on.root.commit, append(str(number)))
     async with opened(storage.inner):
@@ -116,7 +117,7 @@ async def test_a_report_handler_that_wants_to_end_the_process_ends_it(at_once: i
 
 
 async def test_a_bug_in_a_decision_of_the_supervisor_ends_the_harness() -> None:
-    clock = BrokenClock(TrioClock())
+    clock = BrokenClock()
     with raises(HarnessBug) as told:
         async with opened(MemoryStorage(), Ticker, clock=clock) as on:
             await on.start(Ticker, CountTo(1))
@@ -129,7 +130,7 @@ async def test_a_bug_in_a_decision_of_the_supervisor_ends_the_harness() -> None:
 async def test_a_bug_closes_the_storage_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     memory = MemoryStorage()
-    clock = BrokenClock(TrioClock())
+    clock = BrokenClock()
     with raises(HarnessBug):
         async with opened(ThroughStorage(memory, blocking=True), Stuck, Sleeper, clock=clock) as on:
             await on.start(Stuck)
@@ -491,7 +492,7 @@ async def test_the_end_of_the_process_in_the_writer_leaves_nobody_waiting() -> N
     def report(told: Report) -> None:
         raise KeyboardInterrupt
 
-    storage = GatedStorage(failing := FailingStorage(MemoryStorage()))
+    storage = HangingStorage(failing := FaultyStorage(MemoryStorage()))
     told: list[str] = []
 
     async def call(on: Opened, name: str) -> None:
@@ -502,14 +503,14 @@ async def test_the_end_of_the_process_in_the_writer_leaves_nobody_waiting() -> N
 
     with raises(KeyboardInterrupt):
         async with opened(storage, on_report=report) as on, trio.open_nursery() as nursery:
-            storage.shut()
+            storage.hang()
             nursery.start_soon(call, on, "first")
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(call, on, "second")
             nursery.start_soon(call, on, "third")
             await trio.testing.wait_all_tasks_blocked()
-            failing.armed = 1
-            storage.open_gate()
+            failing.arm(at_write=2)
+            storage.release()
     assert told == ["DiskError", "DiskError"]
 
 

@@ -15,7 +15,7 @@ from pidurable_actors import Completed, Continue, Next, Settings, SleepUntil, Ta
 from pidurable_actors.errors import SessionFailed, StorageRequestError, TaskRefused
 from pidurable_actors.records import CompletedOutcome, FaultedOutcome, TaskRecord
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import FailingStorage, GatedStorage
+from pidurable_actors.testing.faults import FaultyStorage, HangingStorage
 from tests._tasks import At, CountTo, One, Opened, Sleeper, Ticker, opened, outcome_of, until
 
 
@@ -370,7 +370,7 @@ async def test_a_task_that_ended_without_its_code_cannot_be_tried_from_nowhere()
 @mark.parametrize("fails", [False, True])
 async def test_a_task_that_is_stored_as_running_during_the_close_is_given_back(fails: bool) -> None:
     """Hold the write that creates a running task until the close has begun."""
-    storage = GatedStorage(failing := FailingStorage(MemoryStorage()))
+    storage = HangingStorage(failing := FaultyStorage(MemoryStorage()))
     created: list[int] = []
 
     async def create(on: Opened) -> None:
@@ -380,7 +380,7 @@ async def test_a_task_that_is_stored_as_running_during_the_close_is_given_back(f
     async def close() -> None:
         async with opened(storage, Hangs) as on:
             on.harness.resume()
-            storage.shut()
+            storage.hang()
             outside.start_soon(create, on)
             await trio.testing.wait_all_tasks_blocked()
 
@@ -397,12 +397,13 @@ async def test_a_task_that_is_stored_as_running_during_the_close_is_given_back(f
     assert (record.state.status, record.restarts) == ("running" if fails else "pending", 0)
 
 
-async def _open_later(storage: GatedStorage, failing: FailingStorage, fails: bool) -> None:
-    await until(storage.held.is_set)
+async def _open_later(storage: HangingStorage, failing: FaultyStorage, fails: bool) -> None:
+    await until(lambda: storage.held)
     for _ in range(200):
         await trio.lowlevel.checkpoint()
-    failing.armed = 1 if fails else None
-    storage.open_gate()
+    if fails:
+        failing.arm(at_write=2)
+    storage.release()
 
 
 # --- trying again below an owner ---

@@ -11,7 +11,7 @@ from pytest import mark, raises
 from pidurable_actors import Next, Settings, TaskActor, Tx, phase
 from pidurable_actors.errors import SessionFailed, StorageError, StorageHung
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import DiskError, FailingReads, FailingStorage, GatedStorage
+from pidurable_actors.testing.faults import DiskError, FaultyStorage, HangingStorage
 from tests._tasks import CountTo, One, Sleeper, Ticker, append, notes, opened, outcome_of, until
 
 
@@ -40,11 +40,11 @@ async def expect(error: type[Exception], opening: object, told: list[BaseExcepti
 async def test_the_call_that_met_it_raises_it_and_everything_later_fails_from_it(
     wrote: bool, error: type[Exception]
 ) -> None:
-    storage = FailingStorage(MemoryStorage(), wrote=wrote, error=error)
+    storage = FaultyStorage(MemoryStorage(), wrote=wrote, error=error)
     with raises(SessionFailed) as at_the_end:
         async with opened(storage, Stuck) as on:
             await on.root.commit(append("first"))
-            storage.armed = 0
+            storage.arm(at_write=1)
             with raises(error) as met:
                 await on.root.commit(append("second"))
             for call in (
@@ -69,7 +69,7 @@ async def test_the_call_that_met_it_raises_it_and_everything_later_fails_from_it
 
 async def test_pending_waits_and_queued_commits_fail_from_it_and_running_work_is_stopped() -> None:
     """Let one write fail while others are queued behind it, waits are pending and a task runs."""
-    storage = GatedStorage(failing := FailingStorage(MemoryStorage()))
+    storage = HangingStorage(failing := FaultyStorage(MemoryStorage()))
     told: list[BaseException] = []
     with raises(SessionFailed):
         async with opened(storage, Stuck) as on, trio.open_nursery() as nursery:
@@ -79,13 +79,13 @@ async def test_pending_waits_and_queued_commits_fail_from_it_and_running_work_is
             nursery.start_soon(expect, SessionFailed, on.harness.wait_for_task(task), told)
             nursery.start_soon(expect, SessionFailed, on.root.wait_for_idle(), told)
             await trio.testing.wait_all_tasks_blocked()
-            storage.shut()
-            failing.armed = 0
+            storage.hang()
+            failing.arm(at_write=1)
             nursery.start_soon(expect, DiskError, on.root.commit(append("met it")), told)
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(expect, SessionFailed, on.root.commit(append("queued")), told)
             await trio.testing.wait_all_tasks_blocked()
-            storage.open_gate()
+            storage.release()
             await on.harness.closed()
     assert sorted(type(error).__name__ for error in told) == ["DiskError"] + ["SessionFailed"] * 3
     (met,) = (error for error in told if isinstance(error, DiskError))
@@ -97,7 +97,7 @@ async def test_pending_waits_and_queued_commits_fail_from_it_and_running_work_is
 
 
 async def test_a_callback_under_way_when_storage_fails_is_told_and_stores_nothing() -> None:
-    storage = GatedStorage(failing := FailingStorage(MemoryStorage()))
+    storage = HangingStorage(failing := FaultyStorage(MemoryStorage()))
     told: list[BaseException] = []
     gate = trio.Event()
 
@@ -107,13 +107,13 @@ async def test_a_callback_under_way_when_storage_fails_is_told_and_stores_nothin
 
     with raises(SessionFailed):
         async with opened(storage) as on, trio.open_nursery() as nursery:
-            storage.shut()
-            failing.armed = 0
+            storage.hang()
+            failing.arm(at_write=1)
             nursery.start_soon(expect, DiskError, on.root.commit(append("fails")), told)
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(expect, SessionFailed, on.root.commit(slow), told)
             await trio.testing.wait_all_tasks_blocked()
-            storage.open_gate()
+            storage.release()
             await on.harness.closed()
             gate.set()
     assert [type(error) for error in told] == [DiskError, SessionFailed]
@@ -123,11 +123,11 @@ async def test_a_callback_under_way_when_storage_fails_is_told_and_stores_nothin
 
 async def test_a_storage_error_in_a_commit_of_the_supervisor_is_no_bug_of_the_runtime() -> None:
     for error in (DiskError, OSError):
-        storage = FailingStorage(MemoryStorage(), error=error)
+        storage = FaultyStorage(MemoryStorage(), error=error)
         with raises(SessionFailed) as told:
             async with opened(storage, Ticker) as on:
                 await on.start(Ticker, CountTo(3))
-                storage.armed = 0
+                storage.arm(at_write=1)
                 on.harness.resume()
                 await on.harness.closed()
         assert isinstance(told.value.__cause__, error)
@@ -136,12 +136,12 @@ async def test_a_storage_error_in_a_commit_of_the_supervisor_is_no_bug_of_the_ru
 
 async def test_a_storage_error_in_a_commit_of_a_task_is_no_fault_of_the_task() -> None:
     for error in (DiskError, OSError):
-        storage = FailingStorage(MemoryStorage(), error=error)
+        storage = FaultyStorage(MemoryStorage(), error=error)
         with raises(SessionFailed):
             async with opened(storage, Ticker) as on:
                 on.harness.resume()
                 task = await on.start(Ticker, CountTo(50))
-                storage.armed = 5
+                storage.arm(at_write=6)
                 await on.harness.wait_for_task(task)
         assert on.kinds() == ["storage_failed"]
         async with opened(storage.inner, Ticker) as on:
@@ -149,10 +149,10 @@ async def test_a_storage_error_in_a_commit_of_a_task_is_no_fault_of_the_task() -
 
 
 async def test_a_failing_read_raises_its_error_and_ends_the_harness() -> None:
-    storage = FailingReads(MemoryStorage())
+    storage = FaultyStorage(MemoryStorage())
     with raises(SessionFailed) as told:
         async with opened(storage) as on:
-            storage.armed = 0
+            storage.arm(at_read=1)
             with raises(DiskError):
                 await on.root.entries()
             with raises(SessionFailed):
@@ -169,10 +169,11 @@ async def test_c12_reads_that_fail_during_recovery_fail_the_open_and_the_next_op
         tasks = [await on.start(Sleeper, 3600.0) for _ in range(200)]
         tasks += [await on.start(Ticker, CountTo(3)) for _ in range(50)]
     failures = 0
-    for after in range(100):
-        storage = FailingReads(crashed, after=after)
+    for at in range(1, 101):
+        storage = FaultyStorage(crashed, at_read=at)
         try:
             async with opened(storage, Sleeper, Ticker):
+                assert not storage.failed
                 break
         except StorageError as error:
             assert isinstance(error, DiskError)
@@ -189,11 +190,10 @@ async def test_c12_reads_that_fail_during_recovery_fail_the_open_and_the_next_op
 async def test_a_storage_that_hangs_is_given_up_in_real_time_and_the_close_does_not_wait_for_it() -> (
     None
 ):
-    storage = GatedStorage(MemoryStorage())
-    try:
+    with HangingStorage(MemoryStorage()) as storage:
         with raises(SessionFailed) as told:
             async with opened(storage, settings=Settings(commit_timeout_s=0.05)) as on:
-                storage.shut()
+                storage.hang()
                 with raises(StorageHung, match=r"within 0.05 s"):
                     await on.root.commit(append("lost"))
         assert isinstance(told.value.__cause__, StorageHung)
@@ -201,33 +201,27 @@ async def test_a_storage_that_hangs_is_given_up_in_real_time_and_the_close_does_
             ("storage_failed", ""),
             ("close_held", "storage_hung"),
         ]
-    finally:
-        storage.open_gate()
 
 
 async def test_a_storage_that_hangs_is_given_up_although_virtual_time_stands_still() -> None:
-    storage = GatedStorage(MemoryStorage())
-    try:
-        with raises(SessionFailed):
-            async with opened(storage, settings=Settings(commit_timeout_s=0.05)) as on:
-                began = trio.current_time()
-                storage.shut()
-                with raises(StorageHung):
-                    await on.root.commit(append("lost"))
-                assert trio.current_time() == began
-    finally:
-        storage.open_gate()
+    with HangingStorage(MemoryStorage()) as storage, raises(SessionFailed):
+        async with opened(storage, settings=Settings(commit_timeout_s=0.05)) as on:
+            began = trio.current_time()
+            storage.hang()
+            with raises(StorageHung):
+                await on.root.commit(append("lost"))
+            assert trio.current_time() == began
 
 
 async def test_no_thread_is_left_after_a_close_or_a_failed_open() -> None:
     before = set(threading.enumerate())
     for _ in range(3):
-        async with opened(GatedStorage(MemoryStorage())) as on:
+        async with opened(HangingStorage(MemoryStorage())) as on:
             await on.root.commit(append("x"))
     memory = MemoryStorage()
     async with opened(memory):
         for _ in range(3):
             with raises(Exception, match="in use"):
-                async with opened(GatedStorage(memory.peer())):
+                async with opened(HangingStorage(memory.peer())):
                     raise AssertionError
     assert set(threading.enumerate()) <= before

@@ -13,7 +13,7 @@ from pidurable_actors._clock import TrioClock
 from pidurable_actors.records import CompletedOutcome
 from pidurable_actors.runtime import Report
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import SteppedClock
+from pidurable_actors.testing.faults import SteppedClock
 from tests._tasks import (
     NOTE,
     At,
@@ -107,7 +107,7 @@ async def test_hours_and_days_pass_in_virtual_time() -> None:
 
 
 async def test_c52_a_clock_that_is_set_forward_wakes_its_sleepers_within_a_second() -> None:
-    clock = SteppedClock(TrioClock())
+    clock = SteppedClock()
     async with opened(MemoryStorage(), Sleeper, clock=clock) as on:
         task = await on.start(Sleeper, 9 * 3_600.0)
         on.harness.resume()
@@ -123,7 +123,7 @@ async def test_c52_a_clock_that_is_set_back_wakes_nobody_twice() -> None:
     `WallClock` itself never goes back; this is about the engine under a clock that does.
     """
     Ticks.woke.clear()
-    clock = SteppedClock(TrioClock())
+    clock = SteppedClock()
     async with opened(MemoryStorage(), Ticks, clock=clock) as on:
         task = await on.start(Ticks, 5)
         on.harness.resume()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import trio.testing
 from pytest import RaisesGroup, mark, raises
 
 from pidurable_actors import Conversation, Next, Settings, TaskActor, Tx, open_harness, phase
-from pidurable_actors._clock import TrioClock
 from pidurable_actors.agent import AGENT
 from pidurable_actors.errors import (
     HarnessBug,
@@ -19,10 +19,11 @@ from pidurable_actors.errors import (
     SessionFailed,
     StorageInUse,
 )
-from pidurable_actors.records import Running, TaskId
+from pidurable_actors.records import Batch, Running, TaskId
 from pidurable_actors.storage.memory import MemoryStorage
 from pidurable_actors.storage.sqlite import SqliteStorage
-from tests._fakes import BrokenClock, FailingStorage
+from pidurable_actors.testing._through import ThroughStorage
+from pidurable_actors.testing.faults import BrokenClock, FaultyStorage
 from tests._tasks import CountTo, One, Sleeper, Ticker, append, notes, opened, outcome_of, until
 
 
@@ -280,7 +281,7 @@ async def test_a_bug_of_the_runtime_cancels_the_body_and_is_raised_with_what_the
     None
 ):
     for body_error in (None, LookupError("of the body")):
-        clock = BrokenClock(TrioClock())
+        clock = BrokenClock()
         with raises(HarnessBug) as told:
             async with opened(MemoryStorage(), Sleeper, clock=clock) as on:
                 await on.start(Sleeper, 10.0)
@@ -301,7 +302,7 @@ async def test_a_bug_of_the_runtime_cancels_the_body_and_is_raised_with_what_the
 @mark.parametrize("blocking", [False, True])
 async def test_a_bug_while_a_commit_is_published_leaves_nobody_waiting(blocking: bool) -> None:
     """Break the clock while a write is held, so that settling it fails: an outcome must come."""
-    clock = BrokenClock(TrioClock())
+    clock = BrokenClock()
     storage = _Breaking(MemoryStorage(), blocking=blocking, clock=clock)
     told: list[BaseException] = []
 
@@ -325,17 +326,16 @@ async def test_a_bug_while_a_commit_is_published_leaves_nobody_waiting(blocking:
     assert len(told) == 3
 
 
-class _Breaking(FailingStorage):
-    """Breaks a clock with the first write after it was armed."""
+class _Breaking(ThroughStorage):
+    """Breaks a clock with the first write after it was told to."""
 
     def __init__(self, inner: MemoryStorage, *, blocking: bool, clock: BrokenClock) -> None:
-        super().__init__(inner)
-        self._blocking = blocking
+        super().__init__(inner, blocking=blocking)
         self._clock = clock
         self.breaks = False
 
-    def apply(self, batches: object) -> None:
-        super().apply(batches)  # type: ignore[arg-type]
+    def apply(self, batches: Sequence[Batch]) -> None:
+        super().apply(batches)
         if self.breaks:
             self._clock.broken = True
 
@@ -367,11 +367,11 @@ async def test_many_harnesses_run_beside_each_other() -> None:
 
 
 async def test_a_failing_harness_does_not_touch_another() -> None:
-    storage = FailingStorage(MemoryStorage())
+    storage = FaultyStorage(MemoryStorage())
     async with opened(MemoryStorage()) as good:
         with raises(SessionFailed):
             async with opened(storage) as bad:
-                storage.armed = 0
+                storage.arm(at_write=1)
                 with raises(Exception, match="disk"):
                     await bad.root.commit(append("x"))
         await good.root.commit(append("x"))

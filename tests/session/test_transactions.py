@@ -24,16 +24,16 @@ from pidurable_actors.records import (
     Terminal,
 )
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import GatedStorage
+from pidurable_actors.testing.faults import HangingStorage
 from tests._tasks import NOTE, CountTo, Note, Sleeper, Ticker, append, opened, outcome_of
 
 
 async def test_entries_are_found_whether_stored_admitted_or_of_this_commit() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     async with opened(storage) as on, trio.open_nursery() as nursery:
         stored = await on.root.commit(append("stored"))
         other = await on.harness.create_conversation()
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.root.commit, append("admitted"))
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(other.commit, append("elsewhere"))
@@ -56,7 +56,7 @@ async def test_entries_are_found_whether_stored_admitted_or_of_this_commit() -> 
 
         nursery.start_soon(on.root.commit, look)
         await trio.testing.wait_all_tasks_blocked()
-        storage.open_gate()
+        storage.release()
     assert found == {
         "all": ["mine", "admitted", "stored"],
         "two": ["mine", "admitted"],
@@ -68,7 +68,7 @@ async def test_entries_are_found_whether_stored_admitted_or_of_this_commit() -> 
 
 
 async def test_submissions_are_found_by_id_and_by_request_at_every_stage() -> None:
-    storage = GatedStorage(MemoryStorage())
+    storage = HangingStorage(MemoryStorage())
     draft = SubmissionRecord(
         id=SubmissionId(0),
         conversation_id=ConversationId(1),
@@ -90,11 +90,11 @@ async def test_submissions_are_found_by_id_and_by_request_at_every_stage() -> No
             await find(tx, "r", there=True)
             await find(tx, "other", there=False)
 
-        storage.shut()
+        storage.hang()
         nursery.start_soon(on.root.commit, create)
         await trio.testing.wait_all_tasks_blocked()
         await on.root.commit(lambda tx: find(tx, "r", there=True))
-        storage.open_gate()
+        storage.release()
         await on.root.commit(append("behind it"))
         await on.root.commit(lambda tx: find(tx, "r", there=True))
         await on.root.commit(lambda tx: find(tx, "other", there=False))

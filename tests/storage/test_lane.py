@@ -11,7 +11,7 @@ from pytest import mark, raises
 from pidurable_actors.errors import StorageHung
 from pidurable_actors.storage import Lane
 from pidurable_actors.storage.memory import MemoryStorage
-from tests._fakes import GatedStorage
+from pidurable_actors.testing.faults import HangingStorage
 from tests._tasks import Ticker, append, notes, opened
 
 
@@ -178,7 +178,7 @@ async def test_c45_a_thousand_cancels_around_commits_scans_and_closes_do_no_harm
     memory = MemoryStorage()
     stored: list[str] = []
     for round_ in range(10):
-        async with opened(GatedStorage(memory), Ticker) as on:
+        async with opened(HangingStorage(memory), Ticker) as on:
             for number in range(100):
                 name = f"{round_}-{number}"
                 with trio.CancelScope() as scope:

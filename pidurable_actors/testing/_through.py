@@ -1,16 +1,17 @@
-"""Storages and clocks that misbehave on request; each is one fault, wrapped around the real thing.
+"""The base of storages that misbehave or watch: every call goes through to a real storage.
 
-They are plain classes, not mocks: a wrapped storage stores what the real one stores, and only its
-one fault is made up.
+Owns the wrapping and nothing else: it makes up no answer, keeps no record and hides no error. The
+invariant: whatever is not overridden behaves as the wrapped storage does.
+
+It is deliberately no `PromptStorage`, whatever it wraps: every write then passes `apply`, so that a
+fault put there misses none. Each method is written out, because a method that the protocol gains
+and this class lacks is then an error of the type checker and not a call that went round the fault.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
-from pidurable_actors.errors import StorageError
 from pidurable_actors.records import (
     Batch,
     ConversationId,
@@ -28,13 +29,19 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.storage import Head, LiveTask, Storage
 
+__all__ = ["ThroughStorage"]
+
 
 class ThroughStorage:
-    """Hands every call through; the base of the faults below.
+    """Hands every call through to the storage that it wraps; a subclass adds its one difference.
+
+    Args:
+        inner: the real storage.
+        blocking: whether calls belong behind a thread; None for what `inner` says.
 
     Attributes:
         inner: the real storage.
-        groups: how many batches each call of `apply` brought.
+        groups: how many batches each call of `apply` brought, in order.
     """
 
     def __init__(self, inner: Storage, *, blocking: bool | None = None) -> None:
@@ -44,36 +51,44 @@ class ThroughStorage:
 
     @property
     def name(self) -> str:
+        """The name of the real storage."""
         return self.inner.name
 
     @property
     def blocking(self) -> bool:
+        """What the constructor was told, else what the real storage says."""
         return self._blocking
 
     def before_read(self) -> None:
-        """Called before every look-up and scan."""
+        """Called before every look-up and scan; what it raises is the answer."""
 
     def open(self, *, read_only: bool) -> Head:
+        """Open the real storage; see `Storage.open`."""
         return self.inner.open(read_only=read_only)
 
     def apply(self, batches: Sequence[Batch]) -> None:
+        """Store the batches in the real storage; see `Storage.apply`."""
         self.groups.append(len(batches))
         self.inner.apply(batches)
 
     def close(self) -> None:
+        """Close the real storage."""
         self.inner.close()
 
     def conversation(self, conversation_id: ConversationId) -> ConversationRecord | None:
+        """See `Storage.conversation`."""
         self.before_read()
         return self.inner.conversation(conversation_id)
 
     def conversations(
         self, *, after: int, limit: int, owner: TaskId | None = None
     ) -> list[ConversationRecord]:
+        """See `Storage.conversations`."""
         self.before_read()
         return self.inner.conversations(after=after, limit=limit, owner=owner)
 
     def entry(self, entry_id: EntryId) -> EntryRecord | None:
+        """See `Storage.entry`."""
         self.before_read()
         return self.inner.entry(entry_id)
 
@@ -85,10 +100,12 @@ class ThroughStorage:
         limit: int,
         kind: str | None = None,
     ) -> list[EntryRecord]:
+        """See `Storage.entries`."""
         self.before_read()
         return self.inner.entries(conversation_id, before=before, limit=limit, kind=kind)
 
     def task(self, task_id: TaskId) -> TaskRecord | None:
+        """See `Storage.task`."""
         self.before_read()
         return self.inner.task(task_id)
 
@@ -102,6 +119,7 @@ class ThroughStorage:
         status: TaskStatus | None = None,
         abort_requested: bool | None = None,
     ) -> list[TaskRecord]:
+        """See `Storage.tasks`."""
         self.before_read()
         return self.inner.tasks(
             after=after,
@@ -113,16 +131,19 @@ class ThroughStorage:
         )
 
     def live_tasks(self, *, after: int, limit: int) -> list[LiveTask]:
+        """See `Storage.live_tasks`."""
         self.before_read()
         return self.inner.live_tasks(after=after, limit=limit)
 
     def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
+        """See `Storage.submission`."""
         self.before_read()
         return self.inner.submission(submission_id)
 
     def submission_by_request(
         self, conversation_id: ConversationId, request_id: str
     ) -> SubmissionRecord | None:
+        """See `Storage.submission_by_request`."""
         self.before_read()
         return self.inner.submission_by_request(conversation_id, request_id)
 
@@ -134,6 +155,7 @@ class ThroughStorage:
         conversation_id: ConversationId | None = None,
         status: SubmissionStatus | None = None,
     ) -> list[SubmissionRecord]:
+        """See `Storage.submissions`."""
         self.before_read()
         return self.inner.submissions(
             after=after, limit=limit, conversation_id=conversation_id, status=status
@@ -142,135 +164,11 @@ class ThroughStorage:
     def document(
         self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
     ) -> StoredDocument | None:
+        """See `Storage.document`."""
         self.before_read()
         return self.inner.document(kind, scope, scope_id, key)
 
     def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
+        """See `Storage.documents`."""
         self.before_read()
         return self.inner.documents(scope, scope_id)
-
-
-class DiskError(StorageError):
-    """What the fakes raise."""
-
-    def __init__(self) -> None:
-        super().__init__("the disk is gone")
-
-
-class FailingStorage(ThroughStorage):
-    """Fails a call of `apply`, with or without having written.
-
-    Attributes:
-        armed: how many more calls succeed; None for all.
-        wrote: whether the failing call stores its batches before it raises.
-        error: what it raises.
-    """
-
-    def __init__(
-        self,
-        inner: Storage,
-        *,
-        after: int | None = None,
-        wrote: bool = False,
-        error: Callable[[], Exception] = DiskError,
-    ) -> None:
-        super().__init__(inner)
-        self.armed = after
-        self.wrote = wrote
-        self.error = error
-
-    def apply(self, batches: Sequence[Batch]) -> None:
-        if self.armed == 0:
-            if self.wrote:
-                super().apply(batches)
-            raise self.error()
-        if self.armed is not None:
-            self.armed -= 1
-        super().apply(batches)
-
-
-class FailingReads(ThroughStorage):
-    """Fails every look-up after the first few.
-
-    Attributes:
-        armed: how many more look-ups succeed; None for all.
-        reads: how many there were.
-    """
-
-    def __init__(self, inner: Storage, *, after: int | None = None) -> None:
-        super().__init__(inner)
-        self.armed = after
-        self.reads = 0
-
-    def before_read(self) -> None:
-        self.reads += 1
-        if self.armed is not None:
-            if self.armed == 0:
-                raise DiskError
-            self.armed -= 1
-
-
-class GatedStorage(ThroughStorage):
-    """Holds every write in its thread, for ever or until the gate is opened.
-
-    Start with the gate open; `shut` it to hold the next write.
-    """
-
-    def __init__(self, inner: Storage) -> None:
-        super().__init__(inner, blocking=True)
-        self._gate = threading.Event()
-        self._gate.set()
-        self.held = threading.Event()
-
-    def shut(self) -> None:
-        """Hold the next write."""
-        self._gate.clear()
-        self.held.clear()
-
-    def open_gate(self) -> None:
-        """Let it go on."""
-        self._gate.set()
-
-    def apply(self, batches: Sequence[Batch]) -> None:
-        if not self._gate.is_set():
-            self.held.set()
-            self._gate.wait()
-        super().apply(batches)
-
-
-class HasTime(Protocol):
-    """A source of time."""
-
-    def now_ms(self) -> int: ...
-
-
-class SteppedClock:
-    """Another clock's time plus a step, as a wall clock that somebody sets.
-
-    Attributes:
-        step_ms: what is added.
-    """
-
-    def __init__(self, inner: HasTime) -> None:
-        self._inner = inner
-        self.step_ms = 0
-
-    def now_ms(self) -> int:
-        return self._inner.now_ms() + self.step_ms
-
-
-class BrokenClock:
-    """Another clock's time until it is broken; then it raises.
-
-    Attributes:
-        broken: whether it raises.
-    """
-
-    def __init__(self, inner: HasTime) -> None:
-        self._inner = inner
-        self.broken = False
-
-    def now_ms(self) -> int:
-        if self.broken:
-            raise ZeroDivisionError("the clock is broken")
-        return self._inner.now_ms()
