@@ -136,10 +136,12 @@ def _order(name: str) -> tuple[int, str]:
 def _bound(module: ModuleType) -> set[str]:
     """The public names a door binds itself: all of a room's, and those a file defines."""
     is_room = hasattr(module, "__path__")
+    # What pytest looks for in a plugin is no name of ours.
     return {
         name
         for name, value in vars(module).items()
         if not name.startswith("_")
+        and name != "pytest_plugins"
         and not isinstance(value, ModuleType)
         and (is_room or getattr(value, "__module__", None) == module.__name__)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -11,6 +11,7 @@ import trio
 from pidurable_actors import Reply, Settings, Tool, ToolApi, tool
 from pidurable_actors.agent import Replay
 from pidurable_actors.records import (
+    Batch,
     EntryRecord,
     TaskRecord,
     ToolResultMessage,
@@ -18,6 +19,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
+from pidurable_actors.testing._through import ThroughStorage
 from tests._agents import (
     STORE_FIRST,
     all_tasks,
@@ -38,6 +40,25 @@ MODEL = (calling(call("append", line="hello")), Reply("done"))
 
 
 Handler = Callable[[Mapping[str, Any], ToolApi], Awaitable[object]]
+
+
+class Photographed(ThroughStorage):
+    """A memory storage that keeps what it holds before each write and at the end.
+
+    Attributes:
+        pictures: closed storages, oldest first.
+    """
+
+    def __init__(self, inner: MemoryStorage) -> None:
+        super().__init__(inner)
+        self.pictures: list[MemoryStorage] = []
+        self._memory = inner
+
+    def apply(self, batches: Sequence[Batch]) -> None:
+        """Store, and take pictures."""
+        self.pictures.append(self._memory.snapshot())
+        super().apply(batches)
+        self.pictures.append(self._memory.snapshot())
 
 
 @attrs.define

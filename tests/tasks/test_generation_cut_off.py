@@ -22,7 +22,7 @@ from tests._agents import (
     peek,
     turns,
 )
-from tests.crash.sweep import World
+from tests.tasks.cutting import Photographed
 
 USED = Usage(input_tokens=10, output_tokens=1, cost=0.5)
 SLOW = Reply("half whole", chunk=5, chunk_delay_s=10, usage=USED)
@@ -177,12 +177,12 @@ async def _die_when_it_runs_again(
     storage: MemoryStorage, settings: Settings, cuts: int
 ) -> MemoryStorage:
     """What a process leaves that dies when it has reserved the task and stored nothing since."""
-    world = World(storage)
-    async with open_agent(world.watched(), turns(WHOLE), settings=settings) as agent:
+    photographed = Photographed(storage)
+    async with open_agent(photographed, turns(WHOLE), settings=settings) as agent:
         await agent.ask("go", request_id="r1")
-    for point in world.points:
-        with peek(point.storage) as stored:
+    for left in photographed.pictures:
+        with peek(left) as stored:
             states = [(task.state.status, task.restarts) for task in all_tasks(stored)]
         if states == [("running", cuts)]:
-            return point.storage
+            return left
     raise AssertionError("it never ran")

@@ -26,8 +26,7 @@ from tests._agents import (
     peek,
     turns,
 )
-from tests.crash.sweep import World
-from tests.tasks.cutting import CUTS, MODEL, Cut, Outside, cut_off, finish
+from tests.tasks.cutting import CUTS, MODEL, Cut, Outside, Photographed, cut_off, finish
 
 ROWS: list[tuple[Replay, Replay | None, bool]] = [
     # stored, current (None: the tool is gone), whether it is run again
@@ -237,15 +236,15 @@ async def test_a_reconcile_that_is_cut_off_is_asked_again() -> None:
 async def test_cut_off_before_the_intent_the_call_runs_in_full() -> None:
     """The crash point between the start of the task and its intent."""
     outside = Outside()
-    world = World(MemoryStorage())
-    async with open_agent(world.watched(), turns(*MODEL), outside.tool("unsafe")) as agent:
+    storage = Photographed(MemoryStorage())
+    async with open_agent(storage, turns(*MODEL), outside.tool("unsafe")) as agent:
         await agent.ask("go", request_id="r1")
     tried = 0
-    for point in world.points:
-        if not _is_at(point.storage, "call"):
+    for left in storage.pictures:
+        if not _is_at(left, "call"):
             continue
         again = Outside()
-        found = await finish(point.storage, again.tool("unsafe"))
+        found = await finish(left, again.tool("unsafe"))
         assert (found.text, again.lines) == ("appended", ["hello"])
         tried += 1
     assert tried

@@ -172,6 +172,11 @@ def integrity(path: Path) -> str:
     return str(verdict)
 
 
+def names_in(place: Path) -> set[str]:
+    """The files of a directory."""
+    return {file.name for file in place.iterdir()}
+
+
 async def test_a_closed_file_can_be_read_in_a_place_that_may_not_be_written(
     tmp_path: Path,
 ) -> None:
@@ -183,7 +188,7 @@ async def test_a_closed_file_can_be_read_in_a_place_that_may_not_be_written(
         async with open_harness(SqliteStorage(path), read_only=True) as harness:
             assert await notes(await harness.root()) == ["kept"]
     assert path.read_bytes() == before
-    assert {file.name for file in tmp_path.iterdir()} == {path.name, f"{path.name}.lock"}
+    assert names_in(tmp_path) == {path.name, f"{path.name}.lock"}
 
 
 def rounds(ctx: ScriptedContext) -> Reply:
