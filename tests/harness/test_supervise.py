@@ -123,11 +123,14 @@ async def test_a_storage_that_hung_is_opened_again_when_its_call_has_returned(
 ) -> None:
     """The second opening meets the claim of the first, whose call is still under way."""
     attempts: list[str] = []
+    refused_twice = trio.Event()
 
     with HangingStorage(SqliteStorage(tmp_path / "agent.sqlite")) as hanging:
 
         def factory() -> AbstractAsyncContextManager[Harness]:
             attempts.append("opened")
+            if len(attempts) == 4:
+                refused_twice.set()
             storage = hanging if len(attempts) == 1 else SqliteStorage(tmp_path / "agent.sqlite")
             return open_harness(storage, settings=Settings(commit_timeout_s=0.05))
 
@@ -142,8 +145,7 @@ async def test_a_storage_that_hung_is_opened_again_when_its_call_has_returned(
             nursery.start_soon(
                 partial(supervise_harness, factory, body, first_wait_s=0.01, longest_wait_s=0.02)
             )
-            while len(attempts) < 4:
-                await trio.sleep(0.005)
+            await refused_twice.wait()
             hanging.release()
 
 

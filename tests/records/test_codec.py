@@ -288,8 +288,8 @@ def test_a_text_is_compact() -> None:
         b"{}",
         "[]",
         '{"id":5}',
-        '{"id":5,"conversation_id":1,"kind":"pi.assistant","created_at_ms":0,'
-        '"model":[{"role":"assistant","content":[],"stop_reason":"stoP"}]}',
+        """{"id":5,"conversation_id":1,"kind":"pi.assistant","at_ms":0,
+        "model":[{"role":"assistant","content":[],"stop_reason":"stoP"}]}""",
     ],
 )
 def test_whatever_damage_put_in_place_of_a_record_is_corrupt(stored: Any) -> None:
