@@ -347,8 +347,7 @@ class Engine:
 
     def _stop_lane(self) -> None:
         self._lane.stop()
-        if not self._lane.hung:
-            self._lane.join(1.0)
+        self._lane.join(1.0)
 
     def _storage_failed(self, error: BaseException) -> None:
         self._failure = error

@@ -140,11 +140,15 @@ class Lane:
         return self._hung
 
     def join(self, timeout_s: float) -> bool:
-        """Wait, in real time, for the threads to end; whether they did."""
-        for thread in (self._thread, self._watch):
+        """Wait, in real time, for the threads to end; whether they did.
+
+        A thread whose call was given up is not waited for: it may never end.
+        """
+        threads = [self._watch] if self._hung else [self._thread, self._watch]
+        for thread in threads:
             if thread is not None:
                 thread.join(timeout_s)
-        return not any(t is not None and t.is_alive() for t in (self._thread, self._watch))
+        return not any(t is not None and t.is_alive() for t in threads)
 
     # --- the Trio side ---
 
