@@ -135,6 +135,7 @@ def explore(
         CrashFailure: a story or a check failed; of the failing paths, one with the fewest crashes.
         DefinitionError: an argument is out of range, or `replay` names no path of this story.
     """
+    __tracebackhide__ = True  # pytest shows the story, not the search
     if depth < 1:
         raise DefinitionError(f"depth is {depth}; it must be 1 or more.")
     explorer = _Explorer(
@@ -186,12 +187,14 @@ class _Explorer:
 
     def exhaust(self, depth: int) -> None:
         """Try every path, those with the fewest crashes first."""
+        __tracebackhide__ = True  # pytest shows the story, not the search
         root = self._run((), None, marking=True)
         for crashes in range(1, depth + 1):
             self._visit((), root, crashes)
 
     def spend(self, depth: int, budget: int) -> None:
         """Try the paths of one crash in order, then random longer ones."""
+        __tracebackhide__ = True  # pytest shows the story, not the search
         root = self._run((), None, marking=True)
         for at, point in enumerate(root):
             if self._runs >= budget:
@@ -203,6 +206,7 @@ class _Explorer:
 
     def replay(self, path: Path) -> None:
         """Run one path."""
+        __tracebackhide__ = True  # pytest shows the story, not the search
         points = self._run((), None, marking=True)
         for length, at in enumerate(path, 1):
             if at >= len(points):
@@ -228,6 +232,7 @@ class _Explorer:
         self._disk.close()
 
     def _visit(self, path: Path, points: list[CrashPoint], crashes: int) -> None:
+        __tracebackhide__ = True  # pytest shows the story, not the search
         for at, point in enumerate(points):
             inner = self._run((*path, at), point, marking=crashes > 1)
             if crashes > 1:
@@ -249,6 +254,7 @@ class _Explorer:
         self, path: Path, origin: CrashPoint | None, *, marking: bool = False
     ) -> list[CrashPoint]:
         """Run one life and check it; its distinct points when it is marked."""
+        __tracebackhide__ = True  # pytest shows the story, not the search
         world = World(
             self._disk, seed=self.seed, origin=origin, life=len(path) + 1, marking=marking
         )

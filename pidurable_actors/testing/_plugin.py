@@ -134,6 +134,8 @@ def _make_exploration(item: pytest.Function) -> None:
 
     @functools.wraps(test)
     def run(**fixtures: object) -> None:
+        __tracebackhide__ = True  # pytest shows the test
+
         async def story(world: World) -> None:
             await test(**{**fixtures, "crash_world": world})
 
@@ -147,6 +149,7 @@ def _make_exploration(item: pytest.Function) -> None:
 def _explore(
     item: pytest.Item, story: Callable[[World], Awaitable[None]], **options: Any
 ) -> Exploration:
+    __tracebackhide__ = True  # pytest shows the test
     for name, _, _ in _OPTIONS:
         value = item.config.getoption(f"crash_{name}")
         if value is not None:
