@@ -13,8 +13,9 @@ Nothing of the package imports from here.
 
 from pidurable_actors.testing._cancelling import CancelFailure, CancelSweep, cancel_sweep
 from pidurable_actors.testing._disks import Disk, FileDisk, MemoryDisk, SqliteDisk
-from pidurable_actors.testing._explorer import CrashFailure, Exploration, StoryStuck, explore
+from pidurable_actors.testing._explorer import explore
 from pidurable_actors.testing._faulting import FaultFailure, FaultSweep, fault_sweep
+from pidurable_actors.testing._findings import CrashFailure, Exploration, StoryStuck
 from pidurable_actors.testing._power import PowerDisk
 from pidurable_actors.testing._trace import Effect
 from pidurable_actors.testing._world import World

@@ -18,81 +18,28 @@ tried against unwinding (which hung on its first shielded wait) and forking (a t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias, final
 
-import attrs
 import trio
 import trio.testing
 
 from pidurable_actors._clock import SeededChance, monotonic
-from pidurable_actors.errors import DefinitionError, PiDurableError
+from pidurable_actors.errors import DefinitionError
 from pidurable_actors.testing._disks import Disk, MemoryDisk
+from pidurable_actors.testing._findings import CrashFailure, Exploration, StoryStuck
 from pidurable_actors.testing._scheduling import seeded_scheduling
 from pidurable_actors.testing._trace import Ended
 from pidurable_actors.testing._world import AFTER_THE_END, CrashPoint, Story, World
 from pidurable_actors.testing.checkers import invariants
 
-__all__ = ["Check", "CrashFailure", "Exploration", "StoryStuck", "checked", "explore", "live"]
+__all__ = ["Check", "checked", "explore", "live"]
 
 Check: TypeAlias = Callable[[World], object]
 """Looks at a world whose story has ended, and raises if a promise was broken."""
 
 Path: TypeAlias = tuple[int, ...]
 _LIMIT_S: Final = 7 * 86_400.0
-
-
-@attrs.frozen(kw_only=True)
-class Exploration:
-    """What an exploration has tried.
-
-    Attributes:
-        points: crash points met.
-        recoveries: how often the story was started again; points that leave the same share one.
-        depth: the greatest number of crashes on one path.
-        effects: how often each effect was seen, over all paths.
-        seconds: real time.
-        seed: what orders tasks and chooses paths.
-    """
-
-    points: int
-    recoveries: int
-    depth: int
-    effects: Mapping[str, int]
-    seconds: float
-    seed: int
-
-    def __str__(self) -> str:
-        kinds = len(self.effects)
-        return (
-            f"{self.points} crash points, {self.recoveries} recoveries to depth {self.depth}, "
-            f"{sum(self.effects.values())} effects of {kinds} kind{'' if kinds == 1 else 's'}, "
-            f"{self.seconds:.2f} s"
-        )
-
-
-class CrashFailure(PiDurableError, AssertionError):
-    """A story or a check failed after crashes.
-
-    Attributes:
-        replay: what to hand as ``replay=`` to what raised it, to run just this path.
-        places: where the process died, in words, crash by crash.
-        error: what failed; also the cause.
-    """
-
-    def __init__(
-        self, replay: str, places: Sequence[str], error: BaseException, *, how: str = ""
-    ) -> None:
-        self.replay = replay
-        self.places = tuple(places)
-        self.error = error
-        where = ", then ".join(map(_in_words, self.places)) or "with no crash at all"
-        how = how or f"explore(..., replay={replay!r}) or pytest --crash-replay={replay}"
-        super().__init__(f"{where}: {type(error).__name__}: {error}\nrepeat it with {how}")
-
-
-class StoryStuck(PiDurableError, AssertionError):
-    """A story did not end: nothing that is live can move it on."""
 
 
 def explore(
@@ -372,10 +319,6 @@ def _stuck(world: World, limit_s: float) -> str:
 def _distinct(points: Iterable[CrashPoint]) -> list[CrashPoint]:
     """Of the points that leave the same the last, in the order of the first of each."""
     return list({point.left: point for point in points}.values())
-
-
-def _in_words(place: str) -> str:
-    return f"started again {place}" if place == AFTER_THE_END else f"killed {place}"
 
 
 def _replay(seed: int, path: Path) -> str:

@@ -22,7 +22,8 @@ from pidurable_actors.testing._errands import (
     Life,
     resumed,
 )
-from pidurable_actors.testing._explorer import Check, StoryStuck
+from pidurable_actors.testing._explorer import Check
+from pidurable_actors.testing._findings import StoryStuck
 from pidurable_actors.testing._forker import Forkers, program_of
 from pidurable_actors.testing._logbook import Log, read_log
 from pidurable_actors.testing._remains import failure_of, raise_told

@@ -26,7 +26,8 @@ import pytest
 import trio
 import trio.testing
 
-from pidurable_actors.testing._explorer import Exploration, explore
+from pidurable_actors.testing._explorer import explore
+from pidurable_actors.testing._findings import Exploration
 from pidurable_actors.testing._world import World
 
 __all__: list[str] = []

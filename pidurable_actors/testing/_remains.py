@@ -15,7 +15,7 @@ import attrs
 
 from pidurable_actors.errors import MisuseError, PiDurableError
 from pidurable_actors.testing._errands import OUTPUT, Answer, Program
-from pidurable_actors.testing._explorer import CrashFailure, StoryStuck
+from pidurable_actors.testing._findings import CrashFailure, StoryStuck
 from pidurable_actors.testing._logbook import Log, Raised, unpickled
 from pidurable_actors.testing._records import Records
 from pidurable_actors.testing._trace import Effect, Event
