@@ -47,6 +47,9 @@ class Limits:
     wake_at_once: int = 256
     """Tasks reserved in one commit of the supervisor; the rest follow in the next ones."""
 
+    nesting: int = 64
+    """Nurseries in one another; the work of a deeper owner hangs from the supervisor."""
+
     idle_wait_s: float = 0.001
     """How long the Trio thread may wait for the storage thread itself, in seconds."""
 

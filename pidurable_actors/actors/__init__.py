@@ -1,5 +1,8 @@
 """The engine room: the only nurseries of the engine."""
 
+from pidurable_actors.actors._endings import (
+    orphan_blocked,
+)
 from pidurable_actors.actors._engine import (
     ClosedEnd,
     Engine,
@@ -13,11 +16,13 @@ from pidurable_actors.actors._publisher import (
     Publisher,
     WaitKey,
 )
+from pidurable_actors.actors._reservations import (
+    KindLookup,
+)
 from pidurable_actors.actors._storage_actor import (
     StorageActor,
 )
 from pidurable_actors.actors._supervisor import (
-    KindLookup,
     Supervisor,
 )
 from pidurable_actors.actors._transitions import (
@@ -36,6 +41,7 @@ __all__ = [
     "WaitKey",
     "check_states",
     "check_transition",
+    "orphan_blocked",
     "settle_ended",
     "with_abort",
 ]

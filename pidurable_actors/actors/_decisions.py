@@ -48,20 +48,26 @@ def startable(record: TaskRecord, *, now_ms: int, below: int) -> Start | None:
             assert_never(state)
 
 
-def blocked_by(kind: str, version: int, installed: int | None) -> str | None:
+def blocked_by(
+    kind: str, version: int, installed: int | None, *, migrates: bool = False
+) -> str | None:
     """Why tasks of a kind and stored version cannot run here; None when they can.
 
     Args:
         kind: the kind.
         version: the stored version.
         installed: the version of the installed class, None when there is none.
+        migrates: whether that class takes older versions.
     """
     if installed is None:
         return f"task kind {kind!r} is not installed"
     if version > installed:
         return f"stored version {version} of {kind!r} is newer than the installed {installed}"
-    if version < installed:
-        return f"stored version {version} of {kind!r} is older than the installed {installed}"
+    if version < installed and not migrates:
+        return (
+            f"stored version {version} of {kind!r} is older than the installed {installed}, "
+            "which has no migrate()"
+        )
     return None
 
 

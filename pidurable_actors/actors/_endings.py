@@ -18,6 +18,7 @@ from pidurable_actors.errors import ClosedError, StorageError
 from pidurable_actors.records import (
     Completing,
     FaultedOutcome,
+    OrphanedOutcome,
     Parked,
     Pending,
     Running,
@@ -27,7 +28,7 @@ from pidurable_actors.records import (
     Terminal,
 )
 from pidurable_actors.runtime import Report, ReportKind, TaskActor, end_task
-from pidurable_actors.session import Tx
+from pidurable_actors.session import TaskSlot, Tx
 
 __all__ = [
     "about",
@@ -35,6 +36,7 @@ __all__ = [
     "end_by_runtime",
     "give_back",
     "in_words",
+    "orphan_blocked",
     "stop_crash_loop",
     "with_hook",
 ]
@@ -63,6 +65,34 @@ async def end_by_runtime(
         record = await tx.task(task_id)
     end_task(tx, record, outcome)
     return True
+
+
+async def orphan_blocked(
+    tx: Tx, task_id: TaskId, why_blocked: Callable[[TaskSlot], str | None], reason: str
+) -> None:
+    """End what is blocked among a task and its ordinary work, without its code.
+
+    Args:
+        tx: the commit.
+        task_id: the live task to begin with.
+        why_blocked: why a live task cannot run here, None when it can.
+        reason: kept in the outcomes, with what blocked the task.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    found = [task_id]
+    # Breadth first, so that going back meets the lowest before what owns them.
+    for above in found:
+        found.extend(tx.tasks.children(above))
+    await tx.load_tasks(found)
+    for at in reversed(found):
+        slot = tx.tasks.slot(at)
+        blocked = None if slot is None else why_blocked(slot)
+        if blocked is not None:
+            detail = f"{reason}: {blocked}" if reason else blocked
+            await end_by_runtime(tx, None, at, OrphanedOutcome(reason=detail))
 
 
 async def with_hook(

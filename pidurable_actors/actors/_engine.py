@@ -12,34 +12,36 @@ written; waits end; the storage closes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, TypeAlias, TypeVar, final
+from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 
 import attrs
 import trio
 
 from pidurable_actors._clock import Clock
-from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors._host import Host
+from pidurable_actors.actors._loading import load_live
 from pidurable_actors.actors._ownership import check_states, settle_ended
 from pidurable_actors.actors._publisher import Publisher
+from pidurable_actors.actors._reservations import KindLookup
 from pidurable_actors.actors._storage_actor import StorageActor
-from pidurable_actors.actors._supervisor import KindLookup, Supervisor
+from pidurable_actors.actors._supervisor import Supervisor
+from pidurable_actors.context import Context, ContextKey, current_context
 from pidurable_actors.errors import (
     ClosedError,
     HarnessBug,
     HarnessClosed,
-    StorageCorrupt,
     StorageError,
 )
-from pidurable_actors.records import ConversationId, Pending, Running, TaskId, Waiting
+from pidurable_actors.records import ConversationId, Pending, Running, TaskId
 from pidurable_actors.runtime import Report, Reporter
 from pidurable_actors.session import CommitWitness, Line, SessionState, Tx
 from pidurable_actors.settings import Settings
-from pidurable_actors.storage import Lane, LiveTask, Storage
+from pidurable_actors.storage import Lane, Storage
 
 __all__ = ["ClosedEnd", "Engine"]
 
 T = TypeVar("T")
+Values: TypeAlias = Mapping[ContextKey[Any], Any]
 EngineStatus: TypeAlias = Literal["open", "closing", "closed"]
 
 
@@ -122,6 +124,8 @@ class Engine:
             settings=settings,
             report=report,
             fatal=self._fatal,
+            # Values alone: the host's cancellation ends its body, and the work by the close.
+            base=Context(values=cast(Values, current_context().values)),
         )
         if witness is not None:
             self.publisher.listen(witness.published)
@@ -176,7 +180,7 @@ class Engine:
             self.storage.attach(Line(state, self.storage, self.clock, read_only=self.read_only))
             self.line.rules.extend((settle_ended, check_states))
             self.line.schedulable = self.supervisor.would_start
-            await self._load(state)
+            await load_live(self.storage, state)
             await trio.lowlevel.checkpoint()
         except BaseException:  # the storage must not stay open without an owner
             await self._close_storage()
@@ -241,10 +245,23 @@ class Engine:
 
         Cancellation: nothing happened.
         """
-        busy = await self.storage.commit(lambda tx: tx.tasks.is_busy(conversation_id))
+        # In turn with commits, so that what was handed in before is seen.
+        busy = await self.storage.commit(lambda _: conversation_id in self.line.state.busy)
         if not busy:
             await self.storage.wait_durable(self.line.state.number)
         return busy
+
+    async def is_at_work(self) -> bool:
+        """Whether anything but background work is live; False is durable.
+
+        Durability: when it returns False, the ends of that work are stored.
+
+        Cancellation: nothing happened.
+        """
+        roots = await self.storage.commit(lambda _: self.line.state.roots)
+        if not roots:
+            await self.storage.wait_durable(self.line.state.number)
+        return roots > 0
 
     async def wait_closed(self) -> ClosedEnd:
         """Wait for the end of the harness.
@@ -270,38 +287,6 @@ class Engine:
         if body_error is not None:
             return body_error
         return None if self._failure is None else self.line.refusal()
-
-    # --- opening ---
-
-    async def _load(self, state: SessionState) -> None:
-        after = 0
-        while True:
-            page = await self.storage.read(_live_page(after))
-            state.load(page)
-            if len(page) < LIMITS.page:
-                break
-            after = page[-1].id
-        # All rows first, because a wait looks for what it waits for among them. A sleeper costs its
-        # row until it is due; whatever moves sooner is loaded now.
-        moving = [slot.id for slot in state.tasks.values() if slot.status != "sleeping"]
-        for at in range(0, len(moving), LIMITS.page):
-            await self._load_records(state, moving[at : at + LIMITS.page])
-        waited = {
-            awaited
-            for slot in state.tasks.values()
-            if slot.head is not None and isinstance(slot.head.state, Waiting)
-            for awaited in slot.head.state.on
-            if (target := state.live(awaited)) is not None and target.head is None
-        }
-        await self._load_records(state, sorted(waited))
-
-    async def _load_records(self, state: SessionState, ids: list[TaskId]) -> None:
-        if ids:
-            records = await self.storage.read(lambda s: [s.task(task_id) for task_id in ids])
-            for task_id, record in zip(ids, records, strict=True):
-                if record is None:
-                    raise StorageCorrupt(f"task {task_id} is listed as live and cannot be read")
-                state.load_record(record)
 
     # --- ending ---
 
@@ -372,10 +357,6 @@ class Engine:
         self.body_scope.cancel(reason="the runtime failed")
         self._ending.set()
         self._written.set()
-
-
-def _live_page(after: int) -> Callable[[Storage], list[LiveTask]]:
-    return lambda storage: storage.live_tasks(after=after, limit=LIMITS.page)
 
 
 def _give_back(tx: Tx, cut: list[TaskId]) -> None:

@@ -90,6 +90,20 @@ class Host:
         slot = self._storage.line.state.tasks.get(task_id)
         return None if slot is None else slot.durable
 
+    async def abort_came(self, task_id: TaskId) -> bool:
+        """Whether an abort mark of a live task is admitted; then it is stored on return.
+
+        Durability: as it says.
+
+        Cancellation: only the wait ends.
+        """
+        state = self._storage.line.state
+        slot = state.live(task_id)
+        if slot is None or not slot.abort_requested:
+            return False
+        await self._storage.wait_durable(state.number)
+        return True
+
     def is_live(self, task_id: TaskId) -> bool:
         """Whether a task is known to have no durable end; False says nothing about storage."""
         line = self._storage.line
@@ -115,6 +129,19 @@ class Host:
         if found is None:
             raise StorageRequestError(f"there is no task {task_id}.")
         return found
+
+    async def above(self, record: TaskRecord) -> TaskId | None:
+        """The task whose ordinary work a task is: its owner, or the owner of its conversation.
+
+        Durability: reads what is stored; such edges never change.
+
+        Cancellation: nothing happened.
+        """
+        if record.owner is not None or record.background:
+            await trio.lowlevel.checkpoint()
+            return record.owner
+        found = await self._storage.read(lambda s: s.conversation(record.conversation_id))
+        return None if found is None or found.owner is None else found.owner.task_id
 
     async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
         """Wait until a task has ended.

@@ -21,8 +21,9 @@ from pidurable_actors.actors._endings import (
     in_words,
     with_hook,
 )
-from pidurable_actors.actors._task_runtime import InvocationHost, TaskRuntime
-from pidurable_actors.context import Context
+from pidurable_actors.actors._invocation_host import InvocationHost
+from pidurable_actors.actors._task_runtime import TaskRuntime
+from pidurable_actors.context import BACKGROUND, Context
 from pidurable_actors.errors import (
     ClosedError,
     InvalidValue,
@@ -33,10 +34,12 @@ from pidurable_actors.errors import (
 from pidurable_actors.records import (
     FaultedOutcome,
     Running,
+    TaskId,
     TaskRecord,
 )
 from pidurable_actors.runtime import (
     OUTCOME_TYPES,
+    TASK,
     Next,
     TaskActor,
     WaitFor,
@@ -52,6 +55,7 @@ __all__ = ["Invocation", "StopReason"]
 T = TypeVar("T")
 StopReason: TypeAlias = Literal["abort", "close", "failed"]
 AnyActor: TypeAlias = TaskActor[Any, Any]
+ContextOf: TypeAlias = Callable[[TaskId, type[AnyActor]], Awaitable[Context]]
 
 
 @final
@@ -62,18 +66,27 @@ class Invocation:
         host: the engine.
         cls: the task class, as installed when the run began.
         record: the durable record, ``running``.
-        base: the context that the run's context is made below.
+        context_of: the context that the run's context is made below.
+        kinds: what is installed now, asked between phases.
     """
 
     def __init__(
-        self, host: InvocationHost, cls: type[AnyActor], record: TaskRecord, base: Context
+        self,
+        host: InvocationHost,
+        cls: type[AnyActor],
+        record: TaskRecord,
+        *,
+        context_of: ContextOf,
+        kinds: Callable[[str], type[AnyActor] | None],
     ) -> None:
+        self._kinds = kinds
         self.trio_task: trio.lowlevel.Task | None = None
         self._host = host
         self._cls = cls
         self._record = record
-        self._base = base
-        self._runtime = TaskRuntime(host, cls, record, Context(parent=base))
+        self._context_of = context_of
+        self._base = BACKGROUND
+        self._runtime = TaskRuntime(host, cls, record, Context())
         self._stop: StopReason | None = None
         self._aborting = False
 
@@ -101,6 +114,9 @@ class Invocation:
             self._stop = reason
         self._runtime.run_context.cancel(reason)
 
+    def _new_context(self) -> Context:
+        return Context(parent=self._base, values={TASK: self._record.id})
+
     def stack(self) -> str:
         """Where the run stands, for a report."""
         if self.trio_task is None:
@@ -113,8 +129,15 @@ class Invocation:
 
     async def _run(self) -> None:
         try:
+            self._base = await self._context_of(self._record.id, self._cls)
+            self._runtime.run_context = self._new_context()
+            if self._stop is not None:
+                # Stopped before it had its context.
+                self._runtime.run_context.cancel(self._stop)
             actor = self._cls()
             actor.attach(self._runtime, input_of(self._cls, self._record))
+        except (ClosedError, StorageError):
+            raise
         except Exception as error:  # noqa: BLE001 - user code and its data fail only their task
             await self._fault(error)
             return
@@ -129,6 +152,9 @@ class Invocation:
             await self._release()
         elif record.abort_requested:
             await self._abort(actor)
+        elif fault is None and self._replaced:
+            # The next phase is the new class's.
+            await self._release()
         else:
             assert fault is not None, "a run that is not stopped goes on until it is over"
             await self._fault(fault)
@@ -137,7 +163,7 @@ class Invocation:
         """Run phase after phase; what the task's code did wrong, None when it did nothing wrong."""
         record = self._host.durable_task(self._record.id)
         while record is not None and isinstance(record.state, Running):
-            if self._stop is not None or record.abort_requested:
+            if self._stop is not None or record.abort_requested or self._replaced:
                 return None
             try:
                 checkpoint, method = checkpoint_of(self._cls, record.state.checkpoint)
@@ -149,6 +175,11 @@ class Invocation:
             record = self._host.durable_task(self._record.id)
         return None
 
+    @property
+    def _replaced(self) -> bool:
+        """Whether another class is installed for the kind; one that is gone goes on to its end."""
+        return self._kinds(self._record.kind) not in (self._cls, None)
+
     async def _call(self, code: Callable[[], Awaitable[object]]) -> BaseException | None:
         """Run user code and store the step it returns; what went wrong, if anything."""
         self._runtime.stored = None
@@ -158,7 +189,7 @@ class Invocation:
             step = await _call_user(code)
         except Exception as raised:  # noqa: BLE001 - user code fails only its own task
             error = raised
-        if self._stop is not None and not self._aborting:
+        if not self._aborting and (self._stop is not None or await self._abort_came(error)):
             self._report_dropped(step, error)
             return None
         if error is None and self._aborting and not isinstance(step, OUTCOME_TYPES):
@@ -166,6 +197,14 @@ class Invocation:
                 f"the abort handler returned {step!r}; it must return Completed, Failed or Aborted."
             )
         return error or await self._take_step(cast("Next[Any]", step))
+
+    async def _abort_came(self, error: Exception | None) -> bool:
+        """Whether what the code raised came of an abort that it is yet to be stopped for.
+
+        From the moment a mark is admitted a commit may refuse the task new work; the run is
+        cancelled only when the mark is stored. The abort handler must not be lost to that.
+        """
+        return error is not None and await self._host.abort_came(self._record.id)
 
     async def _take_step(self, step: Next[Any]) -> BaseException | None:
         if self._runtime.stored is not None:
@@ -206,7 +245,7 @@ class Invocation:
             return
         self._aborting = self._runtime.aborting = True
         # A fresh context with the same values: the run's own is cancelled.
-        self._runtime.run_context = Context(parent=self._base)
+        self._runtime.run_context = self._new_context()
         fault = await self._in_context(lambda: self._call(actor.abort))
         record = self._host.durable_task(self._record.id)
         if fault is None and (record is None or not isinstance(record.state, Running)):

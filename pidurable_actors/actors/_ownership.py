@@ -9,6 +9,7 @@ of live tasks.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import attrs
 
@@ -23,6 +24,7 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
     Waiting,
+    is_live,
 )
 from pidurable_actors.session import Tx
 
@@ -47,22 +49,22 @@ def check_states(tx: Tx) -> None:
             check_transition(before, record)
 
 
-async def mark_below(tx: Tx, owner: TaskId) -> None:
-    """Mark the live work that a task owns, because the task is aborted or did not complete.
+async def mark_below(tx: Tx, task_ids: Sequence[TaskId]) -> None:
+    """Mark live work, because the task above each is aborted or did not complete.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
-    children = tx.tasks.children(owner)
-    if not children:
-        return
-    await tx.load_tasks(children)
-    above = await tx.task(owner)
-    reason = above.abort_reason if above.abort_requested else f"task {owner} did not complete"
-    for child in children:
-        record = await tx.task(child)
-        if not record.abort_requested and not isinstance(record.state, Terminal):
+    await tx.load_tasks(task_ids)
+    for task_id in task_ids:
+        owner = tx.tasks.above(task_id)
+        if owner is None or not tx.tasks.is_live(task_id):
+            continue
+        above, record = await tx.task(owner), await tx.task(task_id)
+        if not record.abort_requested:
+            wanted = above.abort_requested
+            reason = above.abort_reason if wanted else f"task {owner} did not complete"
             tx.tasks.put(with_abort(record, reason))
 
 
@@ -80,6 +82,7 @@ def _follow(tx: Tx, todo: deque[TaskId]) -> None:
     """Do what the ends in `todo` lead to, and the ends that those lead to."""
     gone: dict[TaskId, int] = {}  # waiting task -> awaited tasks that end in this commit
     told: set[TaskId] = set()
+    stopped: set[TaskId] = set()
     while todo:
         record = tx.tasks.find(todo.popleft())
         if record is None or record.id in told:
@@ -93,27 +96,36 @@ def _follow(tx: Tx, todo: deque[TaskId]) -> None:
             continue
         told.add(record.id)
         for waiter in tx.tasks.waiters(record.id):
-            _tell_waiter(tx, waiter, record, gone)
-        if record.owner is not None:
-            owner = tx.tasks.find(record.owner)
+            _tell_waiter(tx, waiter, gone)
+            if not _completed(record) and waiter not in stopped:
+                stopped.add(waiter)
+                _fail_fast(tx, waiter, record.id)
+        above = tx.tasks.above(record.id)
+        if above is not None:
+            owner = tx.tasks.find(above)
             if owner is not None and isinstance(owner.state, Completing):
                 todo.append(owner.id)
 
 
-def _tell_waiter(tx: Tx, waiter_id: TaskId, ended: TaskRecord, gone: dict[TaskId, int]) -> None:
+def _tell_waiter(tx: Tx, waiter_id: TaskId, gone: dict[TaskId, int]) -> None:
+    """Wake a waiter if this was the last that it waited for."""
     waiter = tx.tasks.find(waiter_id)
     if waiter is None or not isinstance(waiter.state, Waiting):
         return
     gone[waiter_id] = gone.get(waiter_id, 0) + 1
     if gone[waiter_id] >= tx.tasks.remaining(waiter_id):
         _wake(tx, waiter)
-    elif waiter.state.policy == "fail_fast" and not _completed(ended):
-        for awaited in waiter.state.on:
-            other = tx.tasks.find(awaited)
-            if other is None or isinstance(other.state, Terminal):
-                continue
-            if not other.abort_requested:
-                tx.tasks.put(with_abort(other, f"task {ended.id} did not complete"))
+
+
+def _fail_fast(tx: Tx, waiter_id: TaskId, ended: TaskId) -> None:
+    """Mark the others that a task waits for, if that is its policy; once, at the first failure."""
+    waiter = tx.tasks.find(waiter_id)
+    if waiter is None or not isinstance(waiter.state, Waiting) or tx.tasks.failed_fast(waiter_id):
+        return
+    for awaited in waiter.state.on if waiter.state.policy == "fail_fast" else ():
+        other = tx.tasks.find(awaited)
+        if other is not None and is_live(other) and not other.abort_requested:
+            tx.tasks.put(with_abort(other, f"task {ended} did not complete"))
 
 
 def _wake(tx: Tx, waiter: TaskRecord) -> None:

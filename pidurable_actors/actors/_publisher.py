@@ -25,7 +25,7 @@ from pidurable_actors.session import Publication
 __all__ = ["Publisher", "Wait", "WaitKey"]
 
 WaitKey: TypeAlias = tuple[str, int]
-"""``("task", id)``, ``("submission", id)`` or ``("conversation", id)``."""
+"""``("task", id)``, ``("submission", id)``, ``("conversation", id)`` or ``("harness", 0)``."""
 
 
 @final
@@ -62,9 +62,10 @@ class Publisher:
         for change in publication.batch.changes:
             match change:
                 case PutTask():
-                    self._wake(("conversation", change.record.conversation_id))
                     if isinstance(change.record.state, Terminal):
                         self._wake(("task", change.record.id), change.record)
+                        self._wake(("conversation", change.record.conversation_id))
+                        self._wake(("harness", 0))
                 case PutSubmission():
                     self._wake(("submission", change.record.id), change.record)
                     self._wake(("conversation", change.record.conversation_id))

@@ -13,26 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
-from typing import Any, TypeAlias, final
+from functools import partial
+from typing import final
 
-import attrs
 import trio
 
 from pidurable_actors._clock import Clock, TrioClock
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.actors._decisions import blocked_by, ended_badly, startable
+from pidurable_actors.actors._contexts import Contexts
+from pidurable_actors.actors._decisions import ended_badly
 from pidurable_actors.actors._endings import about, give_back, in_words, stop_crash_loop, with_hook
 from pidurable_actors.actors._host import Host
 from pidurable_actors.actors._invocation import Invocation, StopReason
-from pidurable_actors.actors._ownership import mark_below
+from pidurable_actors.actors._reservations import Decision, KindLookup, Reservations
+from pidurable_actors.actors._shell import Shells
 from pidurable_actors.actors._storage_actor import StorageActor
 from pidurable_actors.actors._timer import TimerActor
 from pidurable_actors.context import BACKGROUND, Context
 from pidurable_actors.errors import CallbackTooSlow
 from pidurable_actors.records import (
     Completing,
-    Parked,
     Pending,
     PutTask,
     Running,
@@ -41,26 +41,11 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
 )
-from pidurable_actors.runtime import Report, Reporter, TaskActor
-from pidurable_actors.session import Binding, Publication, SessionState, Tx
+from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.session import Binding, Publication, SessionState, TaskSlot, Tx
 from pidurable_actors.settings import Settings
 
-__all__ = ["KindLookup", "Supervisor"]
-
-AnyActor: TypeAlias = TaskActor[Any, Any]
-KindLookup: TypeAlias = Callable[[str], type[AnyActor] | None]
-
-
-@attrs.frozen(kw_only=True)
-class _Decision:
-    """What one commit of the supervisor takes up, and what follows once it is stored."""
-
-    ready: list[TaskId]
-    marks: list[TaskId]
-    unstarted: set[TaskId]
-    blocked: dict[TaskId, str] = attrs.field(factory=dict)
-    reports: list[Report] = attrs.field(factory=list)
-    looped: list[TaskRecord] = attrs.field(factory=list)
+__all__ = ["Supervisor"]
 
 
 @final
@@ -75,6 +60,7 @@ class Supervisor:
         settings: read live.
         report: the host's reports.
         fatal: told of what must end the harness: a bug, `KeyboardInterrupt`, `SystemExit`.
+        base: the values that every run sees.
     """
 
     def __init__(
@@ -87,6 +73,7 @@ class Supervisor:
         settings: Callable[[], Settings],
         report: Reporter,
         fatal: Callable[[BaseException], None],
+        base: Context = BACKGROUND,
     ) -> None:
         self._storage = storage
         self._host = host
@@ -97,13 +84,14 @@ class Supervisor:
         self._fatal = fatal
         check_s = math.inf if isinstance(clock, TrioClock) else LIMITS.clock_check_s
         self._timer = TimerActor(clock, due=self._look_at, sleeps=self._sleeps, check_s=check_s)
-        self._nursery: trio.Nursery | None = None
-        self._context = copy_context()  # of the engine, so that a run inherits from no committer
+        self._shells = Shells(self._above, self._has_work)
+        self._contexts = Contexts(host, kinds=kinds, above=self._above, base=base)
+        self._attached = False
         self._invocations: dict[TaskId, Invocation] = {}
         self._ready: dict[TaskId, None] = {}  # an ordered set
-        self._to_mark: dict[TaskId, None] = {}  # owners whose live work gets an abort mark
+        self._to_mark: dict[TaskId, None] = {}  # work that gets an abort mark from above
         self._unstarted: set[TaskId] = set()  # stored as running, and cannot run here
-        self._blocked: dict[TaskId, str] = {}
+        self._reservations = Reservations(kinds, settings)
         self._work = trio.Event()
         self._idle = trio.Event()
         self._scheduling = False
@@ -117,17 +105,16 @@ class Supervisor:
         return self._scheduling
 
     def would_start(self, kind: str, version: int) -> bool:
-        """Whether a ready task of this kind would be started now."""
+        """Whether a ready task of this kind and version would be started as it is stored."""
         return (
             self._scheduling
             and self._stopping is None
-            and self.blocked_reason(kind, version) is None
+            and self._reservations.runs_as_stored(kind, version)
         )
 
-    def blocked_reason(self, kind: str, version: int) -> str | None:
-        """Why tasks of this kind and stored version cannot run here; None when they can."""
-        cls = self._kinds(kind)
-        return blocked_by(kind, version, None if cls is None else cls.definition.version)
+    def why_blocked(self, slot: TaskSlot) -> str | None:
+        """Why a live task cannot run here; None when it can, or does: a run keeps its code."""
+        return None if slot.id in self._invocations else self._reservations.why_blocked(slot)
 
     def resume(self) -> None:
         """Start scheduling; what is ready is started. Again does nothing."""
@@ -139,7 +126,7 @@ class Supervisor:
     def kinds_changed(self) -> None:
         """Look again at the tasks that were blocked, because the registry changed."""
         # Their reasons stay, so that one which is blocked as before is not reported again.
-        self._look_at(*self._blocked)
+        self._look_at(*self._reservations.blocked)
 
     def next_wake_ms(self) -> int | None:
         """The earliest time at which a sleeping task is due."""
@@ -150,7 +137,7 @@ class Supervisor:
         for slot in state.tasks.values():
             held = slot.durable.state if slot.durable is not None else None
             if slot.abort_requested or (isinstance(held, Completing) and ended_badly(held)):
-                self._to_mark[slot.id] = None
+                self._mark_below(slot.id)
             if slot.until_ms is not None:
                 self._timer.add(slot.until_ms, slot.id)
             if slot.abort_requested or slot.status == "pending":
@@ -160,7 +147,8 @@ class Supervisor:
 
     def attach(self, nursery: trio.Nursery) -> None:
         """Take the nursery that invocations are started in."""
-        self._nursery = nursery
+        self._shells.attach(nursery)
+        self._attached = True
 
     @property
     def timer(self) -> TimerActor:
@@ -209,6 +197,7 @@ class Supervisor:
                     Report(kind="close_held", task_id=task_id, detail=invocation.stack())
                 )
             await self._wait_idle()
+        self._shells.close()
         if self._scheduling and self._storage.line.status == "open":
             await self._storage.commit(self._give_back)
 
@@ -238,11 +227,11 @@ class Supervisor:
             case Sleeping() if not record.abort_requested:
                 self._timer.add(record.state.until_ms, record.id)
             case Terminal():
-                self._blocked.pop(record.id, None)
+                self._reservations.blocked.pop(record.id, None)
+                self._contexts.forget(record.id)
                 self._see_owner(record)
             case Completing() if ended_badly(record.state):
-                self._to_mark[record.id] = None
-                self._work.set()
+                self._mark_below(record.id)
             case Pending():
                 self._look_at(record.id)
             case _ if record.abort_requested:
@@ -250,33 +239,49 @@ class Supervisor:
             case _:
                 pass
         if record.abort_requested and not isinstance(record.state, Terminal):
-            self._to_mark[record.id] = None
-            self._work.set()
+            self._mark_below(record.id)
 
     def _see_owner(self, record: TaskRecord) -> None:
-        if record.owner is None:
+        state = self._storage.line.state
+        above = state.settled_above.get(record.id)
+        if above is None:
             return
-        owner = self._storage.line.state.live(record.owner)
+        self._shells.work_ended(above)
+        owner = state.live(above)
         if owner is not None and owner.abort_requested:
             # Its abort handler may be due, now that less lives below it.
             self._look_at(owner.id)
+
+    def _mark_below(self, owner: TaskId) -> None:
+        # All that it will ever own: the owner is ending, durably, and is given no new work.
+        state = self._storage.line.state
+        for task_id in state.children.get(owner, ()):
+            if not state.tasks[task_id].abort_requested:
+                self._to_mark[task_id] = None
+        self._work.set()
 
     def _look_at(self, *task_ids: TaskId) -> None:
         self._ready.update(dict.fromkeys(task_ids))
         self._work.set()
 
     def _start(self, record: TaskRecord) -> None:
-        if self._nursery is None or self._stopping is not None or not self._scheduling:
+        if not self._attached or self._stopping is not None or not self._scheduling:
             return
         cls = self._kinds(record.kind)
-        if cls is None or self.blocked_reason(record.kind, record.version) is not None:
+        if cls is None or cls.definition.version != record.version:
             # The registry changed between reservation and start; given back by the next decision.
             self._unstarted.add(record.id)
             self._look_at(record.id)
             return
-        invocation = Invocation(self._host, cls, record, Context(parent=BACKGROUND))
+        invocation = Invocation(
+            self._host, cls, record, context_of=self._contexts.of, kinds=self._kinds
+        )
         self._invocations[record.id] = invocation
-        self._context.run(self._nursery.start_soon, self._run_invocation, record.id, invocation)
+        self._shells.start(
+            record.id,
+            partial(self._run_invocation, record.id, invocation),
+            f"task {record.id} {record.kind}",
+        )
 
     @trio.lowlevel.enable_ki_protection
     async def _run_invocation(self, task_id: TaskId, invocation: Invocation) -> None:
@@ -310,6 +315,13 @@ class Supervisor:
             self._idle = trio.Event()
             await self._idle.wait()
 
+    def _above(self, task_id: TaskId) -> TaskId | None:
+        slot = self._storage.line.state.tasks.get(task_id)
+        return None if slot is None else slot.above
+
+    def _has_work(self, task_id: TaskId) -> bool:
+        return self._storage.line.state.ordinary_below(task_id) > 0
+
     def _sleeps(self, task_id: TaskId, until_ms: int) -> bool:
         slot = self._storage.line.state.tasks.get(task_id)
         return slot is not None and slot.until_ms == until_ms and not slot.abort_requested
@@ -318,65 +330,28 @@ class Supervisor:
 
     async def _decide(self) -> None:
         ready = _take(self._ready, LIMITS.wake_at_once)
-        decision = _Decision(
+        decision = Decision(
             ready=ready,
             marks=_take(self._to_mark, LIMITS.wake_at_once),
             unstarted=self._unstarted.intersection(ready),
         )
         self._unstarted -= decision.unstarted
 
-        async def change(tx: Tx) -> None:
-            for owner in decision.marks:
-                await mark_below(tx, owner)
-            await tx.load_tasks(ready)
-            for task_id in ready:
-                await self._reserve(tx, task_id, decision)
-
         try:
-            await self._storage.commit(change)
+            await self._storage.commit(
+                lambda tx: self._reservations.take_up(tx, decision, self._invocations.keys())
+            )
         except CallbackTooSlow:
             # The storage is slow, which is no bug; what was taken is looked at again.
             self._ready.update(dict.fromkeys(ready))
             self._to_mark.update(dict.fromkeys(decision.marks))
             self._unstarted |= decision.unstarted
             return
-        self._blocked.update(decision.blocked)
+        self._reservations.blocked.update(decision.blocked)
         for report in decision.reports:
             self._reporter(report)
         for record in decision.looped:
             await self._stop_loop(record)
-
-    async def _reserve(self, tx: Tx, task_id: TaskId, decision: _Decision) -> None:
-        if not tx.tasks.is_live(task_id):
-            return
-        record = await tx.task(task_id)
-        if task_id in decision.unstarted and isinstance(record.state, Running):
-            give_back(tx, record)
-            return
-        why = startable(record, now_ms=tx.now_ms, below=tx.tasks.below(task_id))
-        if why is None or task_id in self._invocations:
-            return
-        blocked = self.blocked_reason(record.kind, record.version)
-        if blocked is not None:
-            if self._blocked.get(task_id) != blocked:
-                decision.blocked[task_id] = blocked
-                decision.reports.append(about("task_blocked", record, detail=blocked))
-            return
-        self._blocked.pop(task_id, None)
-        parked = isinstance(record.state, Parked)
-        if record.restarts >= self._settings().restart_limit and not parked:
-            decision.looped.append(record)
-            return
-        assert not isinstance(record.state, Completing | Terminal), "no outcome is startable"
-        tx.tasks.put(
-            attrs.evolve(
-                record,
-                state=Running(checkpoint=record.state.checkpoint),
-                started_at_ms=record.started_at_ms or tx.now_ms,
-                # The abort handler of a parked task gets tries of its own.
-                restarts=0 if parked else record.restarts,
-            )
-        )
 
     async def _stop_loop(self, record: TaskRecord) -> None:
         # In a commit of its own, because what its class leaves behind is user code.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, final, overload
+from typing import Any, TypeVar, final, overload
 
 import trio
 
 from pidurable_actors._json import JSON
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors._endings import in_words
+from pidurable_actors.actors._invocation_host import InvocationHost
 from pidurable_actors.context import Context
 from pidurable_actors.errors import (
     InvocationEnded,
@@ -35,6 +36,9 @@ from pidurable_actors.runtime import (
     MISSING,
     OUTCOME_TYPES,
     STEP_TYPES,
+    AgentChoice,
+    ConversationDoor,
+    ConversationHandle,
     Missing,
     Next,
     Report,
@@ -47,56 +51,9 @@ from pidurable_actors.session import Binding, Tx
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Storage
 
-__all__ = ["InvocationHost", "TaskRuntime"]
+__all__ = ["TaskRuntime"]
 
 T = TypeVar("T")
-
-
-class InvocationHost(Protocol):
-    """What an invocation needs of the engine."""
-
-    @property
-    def settings(self) -> Settings:
-        """The harness's settings."""
-        ...
-
-    def now_ms(self) -> int:
-        """Durable time."""
-        ...
-
-    @overload
-    async def commit(self, change: Callable[[Tx], Awaitable[T]], binding: Binding) -> T: ...
-
-    @overload
-    async def commit(self, change: Callable[[Tx], T], binding: Binding) -> T: ...
-
-    async def commit(self, change: Callable[[Tx], Any], binding: Binding) -> Any:
-        """Commit through the storage actor."""
-        ...
-
-    async def read(self, look: Callable[[Storage], T]) -> T:
-        """Look something up in storage."""
-        ...
-
-    def durable_task(self, task_id: TaskId) -> TaskRecord | None:
-        """The durable record of a live task that is loaded."""
-        ...
-
-    async def get_task(self, task_id: TaskId) -> TaskRecord:
-        """The durable record of any task."""
-        ...
-
-    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
-        """Wait for a task's end."""
-        ...
-
-    def report(self, report: Report) -> None:
-        """Tell the host."""
-        ...
-
-    def service(self, kind: type[T]) -> T:
-        """What the harness provides under a type."""
-        ...
 
 
 @final
@@ -237,14 +194,15 @@ class TaskRuntime:
         """
         self._check()
         above: TaskId | None = self.task_id
-        while above is not None:
+        # An owner is older than its work, so only what is older than this can be above it.
+        while above is not None and above >= task_id:
             if above == task_id:
                 raise TaskRefused(
                     f"task {self.task_id} cannot wait for task {task_id}, "
                     "which cannot end before it.",
                     task_id,
                 )
-            above = (await self._host.get_task(above)).owner
+            above = await self._host.above(await self._host.get_task(above))
         return await self._host.wait_for_task(task_id)
 
     async def outcomes(self, task_ids: Sequence[TaskId]) -> list[TaskOutcome]:
@@ -297,6 +255,40 @@ class TaskRuntime:
             before = page[-1].id
         entries.reverse()
         return entries
+
+    async def conversation(self, conversation_id: int) -> ConversationHandle:
+        """See `TaskActor.conversation`.
+
+        Durability: it exists in storage.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        return await self._host.service(ConversationDoor).open(conversation_id)
+
+    async def create_conversation(
+        self, key: str, *, agent: AgentChoice | None = None
+    ) -> ConversationHandle:
+        """See `TaskActor.create_conversation`.
+
+        Durability: on return it exists in storage.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        door = self._host.service(ConversationDoor)
+        door.check(agent)
+        name = f"pi.conversation/{key}"
+
+        async def once(tx: Tx) -> int:
+            known = (await tx.task(self.task_id)).memos.get(name)
+            if isinstance(known, int):
+                return known
+            made = await door.create(tx, self.task_id, agent)
+            tx.set_memo(self.task_id, name, made.id)
+            return made.id
+
+        return await door.open(await self.commit(once))
 
     def report(self, error: BaseException) -> None:
         """Hand an error to the host."""

@@ -1,5 +1,16 @@
 """The runtime: everything the author of a task sees, and nothing of the engine."""
 
+from pidurable_actors.runtime._choice import (
+    UNSET,
+    AgentChoice,
+    Unset,
+    check_choices,
+)
+from pidurable_actors.runtime._conversations import (
+    ConversationDoor,
+    ConversationHandle,
+    SubmissionHandle,
+)
 from pidurable_actors.runtime._definition import (
     TaskDefinition,
     define_task,
@@ -40,6 +51,7 @@ from pidurable_actors.runtime._reports import (
 )
 from pidurable_actors.runtime._runtime import (
     MISSING,
+    TASK,
     Missing,
     Runtime,
 )
@@ -58,11 +70,16 @@ __all__ = [
     "MISSING",
     "OUTCOME_TYPES",
     "STEP_TYPES",
+    "TASK",
+    "UNSET",
     "Aborted",
+    "AgentChoice",
     "AssistantEntry",
     "Checkpoint",
     "Completed",
     "Continue",
+    "ConversationDoor",
+    "ConversationHandle",
     "EntryKind",
     "Failed",
     "MessageEntryKind",
@@ -75,11 +92,14 @@ __all__ = [
     "Reporter",
     "Runtime",
     "SleepUntil",
+    "SubmissionHandle",
     "TaskActor",
     "TaskDefinition",
     "ToolResultEntry",
+    "Unset",
     "UserEntry",
     "WaitFor",
+    "check_choices",
     "checkpoint_in",
     "checkpoint_of",
     "checkpoint_to_json",

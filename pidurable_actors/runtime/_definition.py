@@ -67,6 +67,8 @@ class TaskDefinition:
         version: version of the stored input and checkpoints.
         input_type: class of the input.
         phases: per phase name, the checkpoint class and the name of the method.
+        migrates: whether the class takes stored tasks of older versions.
+        has_values: whether its runs, and those of its work, see context values of its own.
         builtin: whether it is one of the package's own, which end in ways of their own.
     """
 
@@ -74,6 +76,8 @@ class TaskDefinition:
     version: int
     input_type: type[object]
     phases: Mapping[str, tuple[type[Checkpoint], str]]
+    migrates: bool = False
+    has_values: bool = False
     builtin: bool = False
 
 
@@ -100,12 +104,14 @@ def define_task(
         )
     if version < 1:
         raise DefinitionError(f"{name}: version must be 1 or more, not {version}.")
-    if inspect.getattr_static(cls, "start") is inspect.getattr_static(base, "start"):
+    if not _overrides(cls, base, "start"):
         raise DefinitionError(f"{name}: define start(self), which returns the first checkpoint.")
     if inspect.iscoroutinefunction(inspect.getattr_static(cls, "start")):
         raise DefinitionError(f"{name}: start is a plain method; it waits for nothing.")
     if not inspect.iscoroutinefunction(inspect.getattr_static(cls, "abort")):
         raise DefinitionError(f"{name}: abort is an async method.")
+    if not isinstance(inspect.getattr_static(cls, "migrate"), classmethod):
+        raise DefinitionError(f"{name}: migrate is a plain classmethod; it waits for nothing.")
     input_type, result_type = _type_arguments(cls, base)
     phases: dict[str, tuple[type[Checkpoint], str]] = {}
     for attribute in dir(cls):
@@ -121,8 +127,18 @@ def define_task(
     if not phases:
         raise DefinitionError(f"{name}: mark at least one async method with @phase(Checkpoint).")
     return TaskDefinition(
-        kind=kind, version=version, input_type=input_type, phases=phases, builtin=builtin
+        kind=kind,
+        version=version,
+        input_type=input_type,
+        phases=phases,
+        migrates=_overrides(cls, base, "migrate"),
+        has_values=_overrides(cls, base, "run_values"),
+        builtin=builtin,
     )
+
+
+def _overrides(cls: type, base: type, name: str) -> bool:
+    return inspect.getattr_static(cls, name) is not inspect.getattr_static(base, name)
 
 
 def _type_arguments(cls: type, base: type) -> tuple[type[object], object]:

@@ -180,10 +180,11 @@ async def _check_wait(tx: Tx, record: TaskRecord, awaited: TaskRecord, step: Wai
             f"fail_fast waits on own children; task {awaited.id} is not one.", awaited.id
         )
     above: TaskId | None = record.id
-    while above is not None:
+    # An owner is older than its work, so only what is older than the waiter can be above it.
+    while above is not None and above >= awaited.id:
         if above == awaited.id:
             raise TaskRefused(
                 f"task {record.id} cannot wait for task {awaited.id}, which cannot end before it.",
                 awaited.id,
             )
-        above = (await tx.task(above)).owner
+        above = await tx.above(await tx.task(above))

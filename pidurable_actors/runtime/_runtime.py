@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from pidurable_actors._json import JSON
-from pidurable_actors.context import Context
+from pidurable_actors.context import Context, ContextKey
 from pidurable_actors.records import (
     ConversationId,
     EntryId,
@@ -20,11 +20,13 @@ from pidurable_actors.records import (
     TaskOutcome,
     TaskRecord,
 )
+from pidurable_actors.runtime._choice import AgentChoice
+from pidurable_actors.runtime._conversations import ConversationHandle
 from pidurable_actors.runtime._reports import Report
 from pidurable_actors.session import Tx
 from pidurable_actors.settings import Settings
 
-__all__ = ["MISSING", "Missing", "Runtime"]
+__all__ = ["MISSING", "TASK", "Missing", "Runtime"]
 
 T = TypeVar("T")
 
@@ -40,6 +42,9 @@ MISSING: Final = _Missing.MISSING
 """What `memo` returns for a name that nobody set; None is a value like any other."""
 
 Missing: TypeAlias = Literal[_Missing.MISSING]
+
+TASK: Final[ContextKey[TaskId]] = ContextKey("task")
+"""The task whose code runs; a value of the context of every run."""
 
 
 class Runtime(Protocol):
@@ -149,6 +154,26 @@ class Runtime(Protocol):
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
+        """
+        ...
+
+    async def conversation(self, conversation_id: int) -> ConversationHandle:
+        """The handle of a conversation; see `TaskActor.conversation`.
+
+        Durability: it exists in storage.
+
+        Cancellation: nothing happened.
+        """
+        ...
+
+    async def create_conversation(
+        self, key: str, *, agent: AgentChoice | None = None
+    ) -> ConversationHandle:
+        """A conversation that the task owns; see `TaskActor.create_conversation`.
+
+        Durability: on return it exists in storage.
+
+        Cancellation: `Cancelled` means that nothing was stored.
         """
         ...
 

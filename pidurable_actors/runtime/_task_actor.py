@@ -7,13 +7,13 @@ committed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 import trio
 
 from pidurable_actors._json import JSON, JsonObject
-from pidurable_actors.context import Context
+from pidurable_actors.context import Context, ContextKey
 from pidurable_actors.errors import InvalidValue, MisuseError
 from pidurable_actors.records import (
     ConversationId,
@@ -23,6 +23,8 @@ from pidurable_actors.records import (
     TaskOutcome,
     TaskRecord,
 )
+from pidurable_actors.runtime._choice import AgentChoice
+from pidurable_actors.runtime._conversations import ConversationHandle
 from pidurable_actors.runtime._definition import TaskDefinition, define_task
 from pidurable_actors.runtime._outcomes import Aborted, Checkpoint, Outcome
 from pidurable_actors.runtime._runtime import Missing, Runtime
@@ -113,6 +115,38 @@ class TaskActor(Generic[InputT, ResultT]):
         Cancellation: not cancelled; it must not wait for anything but reads of `tx`.
         """
         return outcome
+
+    @classmethod
+    def migrate(
+        cls, version: int, task_input: JSON, checkpoint: JsonObject
+    ) -> tuple[JSON, JsonObject]:
+        """Make of a stored task of an older version what this version reads; written by a subclass.
+
+        Called in the commit that reserves the task, whatever it was doing. Pure: the same stored
+        task may be migrated again when that commit is lost. While it fails, the task is blocked.
+
+        Args:
+            version: the stored version, less than the class's.
+            task_input: the stored input.
+            checkpoint: the stored checkpoint, ``{"phase": ..., ...}``.
+
+        Returns:
+            Input and checkpoint in the form of this version.
+        """
+        raise MisuseError(f"{cls.__name__} has no migrate().")
+
+    @classmethod
+    async def run_values(cls, tx: Tx, task: TaskRecord) -> Mapping[ContextKey[Any], Any]:
+        """Context values for the runs of a task and of everything that is its work.
+
+        Asked when one of them starts and they are not known, after a restart again: so they must
+        come from what is stored, and `tx` must only be read.
+
+        Durability: stores nothing.
+
+        Cancellation: the look-up is made again for the next run.
+        """
+        return {}
 
     # --- what a subclass writes ---
 
@@ -277,6 +311,42 @@ class TaskActor(Generic[InputT, ResultT]):
         Cancellation: nothing happened.
         """
         return await self._here().entry(entry_id)
+
+    async def conversation(self, conversation_id: int) -> ConversationHandle:
+        """The handle of a conversation.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+            InvocationEnded: the run is over.
+
+        Durability: it exists in storage.
+
+        Cancellation: nothing happened.
+        """
+        return await self._here().conversation(conversation_id)
+
+    async def create_conversation(
+        self, key: str, *, agent: AgentChoice | None = None
+    ) -> ConversationHandle:
+        """A conversation that this task owns, made once for each key.
+
+        A run that starts again after a crash finds the one that an earlier run made. What runs in
+        it is this task's work: the task's end waits for it, and an abort of the task reaches it.
+
+        Args:
+            key: its identity among this task's conversations, written out.
+            agent: what it runs with, when it is made now.
+
+        Raises:
+            UnknownModel: no installed provider serves the model of `agent`.
+            TaskRefused: this task is being aborted.
+            InvocationEnded: the run is over.
+
+        Durability: on return it exists in storage.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._here().create_conversation(key, agent=agent)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep in this run; nothing of it is stored. `SleepUntil` survives a restart.

@@ -63,13 +63,14 @@ def to_json(value: object, path: str) -> JSON:
 
 
 def from_json(value: JSON, kind: type[T], path: str) -> T:
-    """Build a value of `kind` from its JSON form.
+    """Build a value of `kind` from its JSON form, with which it shares nothing.
 
     Raises:
         InvalidValue: it does not fit; the text lists what does not.
     """
     try:
-        return _fast.structure(value, kind)
+        # A copy, because a part that may be any JSON is taken as it is.
+        return _fast.structure(copy_json(value), kind)
     except Exception:  # noqa: BLE001 - user classes validate with errors of their own
         return _explain(value, kind, path)
 

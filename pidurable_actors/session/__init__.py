@@ -31,6 +31,7 @@ from pidurable_actors.session._seams import (
     whole_conversation,
 )
 from pidurable_actors.session._state import (
+    UNSETTLED,
     SessionState,
     TaskSlot,
 )
@@ -42,6 +43,7 @@ from pidurable_actors.session._transaction import (
 )
 
 __all__ = [
+    "UNSETTLED",
     "Binding",
     "CachedDocument",
     "CommitWitness",

@@ -30,6 +30,7 @@ from pidurable_actors.records import (
     StoredDocument,
     SubmissionId,
     SubmissionRecord,
+    TaskId,
 )
 
 __all__ = ["CachedDocument", "ConversationMemory", "Conversations", "DocKey"]
@@ -93,6 +94,12 @@ class Conversations:
     def get(self, conversation_id: ConversationId) -> ConversationMemory | None:
         """A loaded conversation."""
         return self._loaded.get(conversation_id)
+
+    def owner(self, conversation_id: ConversationId) -> TaskId | None:
+        """The task that owns a loaded conversation, None when none does."""
+        memory = self._loaded.get(conversation_id)
+        owner = None if memory is None else memory.record.owner
+        return None if owner is None else owner.task_id
 
     def document(self, key: DocKey) -> CachedDocument | None:
         """A document in memory."""

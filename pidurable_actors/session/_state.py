@@ -11,7 +11,7 @@ index row (a `TaskSlot`) without its record. Conversations have a module of thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from pidurable_actors._json import encode_json
 from pidurable_actors.records import (
@@ -25,6 +25,9 @@ from pidurable_actors.records import (
     PutSubmission,
     PutTask,
     Sleeping,
+    SubmissionId,
+    SubmissionRecord,
+    SubmissionStatus,
     TaskId,
     TaskRecord,
     TaskStatus,
@@ -34,10 +37,13 @@ from pidurable_actors.records import (
 from pidurable_actors.session._conversations import CachedDocument, Conversations, DocKey
 from pidurable_actors.storage import Head, LiveTask
 
-__all__ = ["SessionState", "TaskSlot"]
+__all__ = ["UNSETTLED", "SessionState", "TaskSlot", "above"]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+UNSETTLED: Final[tuple[SubmissionStatus, ...]] = ("queued", "placed")
+"""What a submission is until it is answered or given up."""
 
 _COLD_AFTER_MS = 5_000
 """A task that sleeps longer than this is dropped to its index row."""
@@ -47,6 +53,7 @@ _COLD_AFTER_MS = 5_000
 class TaskSlot:
     """Index row of one live task.
 
+    `above` is the task whose ordinary work this is: its owner, or the owner of its conversation.
     `head` is what callbacks see, `durable` what everybody else sees; both are None while the task
     is cold, when storage has the one record. The plain fields repeat `head`, so that the scheduler
     can look at a cold task.
@@ -54,6 +61,7 @@ class TaskSlot:
 
     __slots__ = (
         "abort_requested",
+        "above",
         "background",
         "conversation_id",
         "durable",
@@ -73,6 +81,7 @@ class TaskSlot:
         self.version = row.version
         self.owner = row.owner
         self.background = row.background
+        self.above = above(row.owner, row.conversation_owner, background=row.background)
         self.status: TaskStatus = row.status
         self.abort_requested = row.abort_requested
         self.until_ms = row.until_ms
@@ -103,17 +112,24 @@ class SessionState:
         self.durable_number = CommitNumber(head.commit)
         self.next_id = head.next_id
         self.tasks: dict[TaskId, TaskSlot] = {}
-        self.children: dict[TaskId, set[TaskId]] = {}  # owner -> live tasks it owns
+        self.children: dict[TaskId, set[TaskId]] = {}  # task -> live tasks that are its work
+        self.settled_above: dict[TaskId, TaskId] = {}  # of what the batch settled last has ended
+        self.roots = 0  # live tasks that are neither in the background nor anybody's work
+        self.busy: dict[ConversationId, int] = {}  # live tasks at its top, not in the background
+        self.owners: dict[ConversationId, TaskId] = {}  # of those with live tasks, who owns it
         self.conversation_tasks: dict[ConversationId, set[TaskId]] = {}  # all live tasks of it
         self.waiters: dict[TaskId, set[TaskId]] = {}  # awaited task -> tasks that wait for it
         self.remaining: dict[TaskId, int] = {}  # waiting task -> awaited tasks still live
+        self.failed_fast: set[TaskId] = set()  # of those, where one has ended not completed
+        self.held: set[TaskId] = set()  # what the present transaction has read stays in memory
+        self.unsettled: dict[SubmissionId, ConversationId] = {}  # as storage has them
         self.conversations = Conversations()
         self._memo_bytes: dict[TaskId, int] = {}  # of tasks that recorded a memo lately
 
     def load(self, rows: Iterable[LiveTask]) -> None:
         """Take index rows read from storage, before anything is admitted."""
         for row in rows:
-            self._insert(TaskSlot(row))
+            self._insert(TaskSlot(row), row.conversation_owner)
 
     def load_record(self, record: TaskRecord) -> None:
         """Take the record of a cold task; head and durable state are the same then."""
@@ -129,7 +145,7 @@ class SessionState:
         return None if slot is None or slot.ended else slot
 
     def ordinary_below(self, task_id: TaskId) -> int:
-        """How many live tasks `task_id` owns; each stays live until what it owns has ended."""
+        """How many live tasks are its own work; each stays live until its own work has ended."""
         return len(self.children.get(task_id, ()))
 
     def memo_bytes(self, record: TaskRecord) -> int:
@@ -148,12 +164,13 @@ class SessionState:
         assert batch.number == self.number + 1, "batches are admitted in order"
         self.number = batch.number
         self.next_id = batch.next_id
+        # Conversations first: a new task may be somebody's work by way of its conversation.
+        self.conversations.admit(batch)
         for change in batch.changes:
             if isinstance(change, PutTask):
                 self._admit_task(change.record)
             elif isinstance(change, PutMemo) and change.task_id in self._memo_bytes:
                 self._memo_bytes[change.task_id] += len(change.text.encode()) + len(change.name)
-        self.conversations.admit(batch)
         for key, document in documents.items():
             self.conversations.admit_document(key, document)
 
@@ -161,6 +178,7 @@ class SessionState:
         """Drop what storage now has and nobody needs in memory."""
         assert batch.number == self.durable_number + 1, "batches are settled in order"
         self.durable_number = batch.number
+        self.settled_above.clear()
         self.conversations.settle(batch)
         for change in batch.changes:
             match change:
@@ -171,7 +189,10 @@ class SessionState:
                     self.rest(ConversationId(change.record.scope_id))
                 case PutConversation():
                     self.rest(change.record.id)
-                case PutSubmission() | AppendEntry():
+                case PutSubmission():
+                    self.note_submission(change.record)
+                    self.rest(change.record.conversation_id)
+                case AppendEntry():
                     self.rest(change.record.conversation_id)
                 case _:
                     pass
@@ -181,13 +202,21 @@ class SessionState:
         if conversation_id not in self.conversation_tasks:
             self.conversations.rest(conversation_id, self.durable_number)
 
+    def note_submission(self, record: SubmissionRecord) -> None:
+        """Take a submission as storage has it."""
+        if record.status in UNSETTLED:
+            self.unsettled[record.id] = record.conversation_id
+        else:
+            self.unsettled.pop(record.id, None)
+
     # --- tasks ---
 
     def _admit_task(self, record: TaskRecord) -> None:
         slot = self.tasks.get(record.id)
         if slot is None:
-            slot = TaskSlot(_row(record))
-            self._insert(slot)
+            owner = self.conversations.owner(record.conversation_id)
+            slot = TaskSlot(_row(record, owner))
+            self._insert(slot, owner)
         before = slot.head.state if slot.head is not None else None
         slot.show(record)
         if isinstance(before, Waiting) and before is not record.state:
@@ -195,7 +224,7 @@ class SessionState:
         if isinstance(record.state, Waiting) and before is not record.state:
             self._wait(record.id, record.state)
         if isinstance(record.state, Terminal):
-            self._remove_from_index(slot)
+            self._remove_from_index(slot, record.state)
 
     def _settle_task(self, record: TaskRecord, now_ms: int) -> None:
         slot = self.tasks.get(record.id)
@@ -203,30 +232,51 @@ class SessionState:
             return
         if isinstance(record.state, Terminal):
             del self.tasks[record.id]
+            if slot.above is not None:
+                self.settled_above[record.id] = slot.above
             self._memo_bytes.pop(record.id, None)
             return
         slot.durable = record
         if (
             slot.head is record
             and isinstance(record.state, Sleeping)
-            and record.id not in self.waiters  # what is waited for may have to be marked at once
+            # What is waited for, or will be by this transaction, may have to be marked at once.
+            and record.id not in self.waiters
+            and record.id not in self.held
             and record.state.until_ms - now_ms > _COLD_AFTER_MS
         ):
             slot.head = slot.durable = None
 
-    def _insert(self, slot: TaskSlot) -> None:
+    def _insert(self, slot: TaskSlot, conversation_owner: TaskId | None) -> None:
         self.tasks[slot.id] = slot
+        if conversation_owner is not None:
+            self.owners[slot.conversation_id] = conversation_owner
         self.conversation_tasks.setdefault(slot.conversation_id, set()).add(slot.id)
         self.conversations.wake(slot.conversation_id)
-        if slot.owner is not None:
-            self.children.setdefault(slot.owner, set()).add(slot.id)
+        if slot.above is not None:
+            self.children.setdefault(slot.above, set()).add(slot.id)
+        elif not slot.background:
+            self.roots += 1
+        if slot.owner is None and not slot.background:
+            self.busy[slot.conversation_id] = self.busy.get(slot.conversation_id, 0) + 1
 
-    def _remove_from_index(self, slot: TaskSlot) -> None:
+    def _remove_from_index(self, slot: TaskSlot, end: Terminal) -> None:
         _discard(self.conversation_tasks, slot.conversation_id, slot.id)
-        if slot.owner is not None:
-            _discard(self.children, slot.owner, slot.id)
+        if slot.conversation_id not in self.conversation_tasks:
+            self.owners.pop(slot.conversation_id, None)
+        if slot.above is not None:
+            _discard(self.children, slot.above, slot.id)
+        elif not slot.background:
+            self.roots -= 1
+        if slot.owner is None and not slot.background:
+            self.busy[slot.conversation_id] -= 1
+            if not self.busy[slot.conversation_id]:
+                del self.busy[slot.conversation_id]
+        completed = end.outcome.status == "completed"
         for waiter in self.waiters.pop(slot.id, ()):
             self.remaining[waiter] -= 1
+            if not completed:
+                self.failed_fast.add(waiter)
 
     def _wait(self, task_id: TaskId, state: Waiting) -> None:
         live = [awaited for awaited in dict.fromkeys(state.on) if self.live(awaited) is not None]
@@ -236,11 +286,19 @@ class SessionState:
 
     def _unwait(self, task_id: TaskId, state: Waiting) -> None:
         del self.remaining[task_id]
+        self.failed_fast.discard(task_id)
         for awaited in state.on:
             _discard(self.waiters, awaited, task_id)
 
 
-def _row(record: TaskRecord) -> LiveTask:
+def above(
+    owner: TaskId | None, conversation_owner: TaskId | None, *, background: bool
+) -> TaskId | None:
+    """The task whose ordinary work a task is, None when it is nobody's."""
+    return conversation_owner if owner is None and not background else owner
+
+
+def _row(record: TaskRecord, conversation_owner: TaskId | None) -> LiveTask:
     return LiveTask(
         id=record.id,
         conversation_id=record.conversation_id,
@@ -251,6 +309,7 @@ def _row(record: TaskRecord) -> LiveTask:
         background=record.background,
         abort_requested=record.abort_requested,
         until_ms=None,
+        conversation_owner=conversation_owner,
     )
 
 

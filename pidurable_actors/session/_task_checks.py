@@ -5,30 +5,31 @@ from __future__ import annotations
 from pidurable_actors._json import JSON, check_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import InvalidValue, TaskRefused
-from pidurable_actors.records import ConversationId, TaskId, TaskRecord
+from pidurable_actors.records import TaskId, TaskRecord
 from pidurable_actors.session._state import TaskSlot
 
 __all__ = ["check_owner", "memo_text"]
 
 
-def check_owner(owner: TaskId, found: TaskRecord | TaskSlot | None, where: ConversationId) -> None:
+def check_owner(owner: TaskId, found: TaskRecord | TaskSlot | None) -> TaskRecord | TaskSlot:
     """Refuse an owner of new work that cannot have any.
 
     Args:
         owner: its id.
         found: its newest record, or its index row; None when it is not live.
-        where: the conversation of the new work.
+
+    Returns:
+        What was found.
 
     Raises:
-        TaskRefused: it is missing, ending, abort-marked, or of another conversation.
+        TaskRefused: it is missing, ending or abort-marked.
     """
     status = found.state.status if isinstance(found, TaskRecord) else found and found.status
     if found is None or status in ("completing", "terminal"):
         raise TaskRefused(f"task {owner} is ending or missing; it can own no new work.", owner)
     if found.abort_requested:
         raise TaskRefused(f"task {owner} is being aborted; it can own no new work.", owner)
-    if found.conversation_id != where:
-        raise TaskRefused(f"task {owner} belongs to another conversation.", owner)
+    return found
 
 
 def memo_text(name: str, value: JSON) -> str:

@@ -30,7 +30,7 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.records.codec import encode_task
 from pidurable_actors.session._seams import FreshIds, TaskSeed
-from pidurable_actors.session._state import SessionState
+from pidurable_actors.session._state import SessionState, TaskSlot
 from pidurable_actors.session._task_checks import check_owner, memo_text
 
 __all__ = ["TaskLedger"]
@@ -47,7 +47,17 @@ class TaskLedger:
         schedulable: whether a task of a kind and version would be started now.
     """
 
-    __slots__ = ("_ids", "_memos", "_new_below", "_now_ms", "_schedulable", "_state", "_tasks")
+    __slots__ = (
+        "_above",
+        "_ids",
+        "_memos",
+        "_new_below",
+        "_now_ms",
+        "_schedulable",
+        "_state",
+        "_tasks",
+        "_ungoverned",
+    )
 
     def __init__(
         self,
@@ -64,6 +74,9 @@ class TaskLedger:
         self._tasks: dict[TaskId, TaskRecord] = {}
         self._memos: dict[tuple[TaskId, str], str] = {}
         self._new_below: dict[TaskId, int] = {}
+        self._above: dict[TaskId, TaskId] = {}  # of tasks that are new
+        # New ordinary tasks at the top of a conversation, whose owner is still to be looked up.
+        self._ungoverned: dict[ConversationId, list[TaskId]] = {}
 
     # --- writes ---
 
@@ -84,9 +97,9 @@ class TaskLedger:
         if owner is not None:
             if background:
                 raise TaskRefused("background work is owned by its conversation, not by a task.")
-            # The index row is enough, so an owner that sleeps need not be loaded.
-            found = self._tasks.get(owner) or self._state.live(owner)
-            check_owner(owner, found, conversation_id)
+            found = self.check_owner(owner)
+            if found.conversation_id != conversation_id:
+                raise TaskRefused(f"task {owner} belongs to another conversation.", owner)
         start = self._schedulable(seed.kind, seed.version)
         record = TaskRecord(
             id=TaskId(self._ids.mint()),
@@ -101,8 +114,41 @@ class TaskLedger:
         )
         self._tasks[record.id] = record
         if owner is not None:
-            self._new_below[owner] = self._new_below.get(owner, 0) + 1
+            self._put_below(owner, record.id)
+        elif not background:
+            self._ungoverned.setdefault(conversation_id, []).append(record.id)
         return record
+
+    def check_owner(self, owner: TaskId) -> TaskRecord | TaskSlot:
+        """The newest record of a task that may own new work, or its index row.
+
+        Raises:
+            TaskRefused: it is missing, ending or abort-marked.
+        """
+        # The index row is enough, so an owner that sleeps need not be loaded.
+        return check_owner(owner, self._tasks.get(owner) or self._state.live(owner))
+
+    @property
+    def ungoverned(self) -> tuple[ConversationId, ...]:
+        """Conversations in which ordinary work was created, for `govern`."""
+        return tuple(self._ungoverned)
+
+    def govern(self, conversation_id: ConversationId, owner: TaskId | None) -> None:
+        """Make what was created at the top of a conversation the work of the task that owns it.
+
+        Raises:
+            TaskRefused: that task is missing, ending or abort-marked.
+        """
+        made = self._ungoverned.pop(conversation_id, ())
+        if owner is not None and made:
+            self.check_owner(owner)
+            for task_id in made:
+                self._put_below(owner, task_id)
+
+    def _put_below(self, owner: TaskId, task_id: TaskId) -> None:
+        self._above[task_id] = owner
+        if self.is_live(task_id):
+            self._new_below[owner] = self._new_below.get(owner, 0) + 1
 
     def succeed(
         self, ended: TaskRecord, checkpoint: JsonObject, memos: Mapping[str, JSON]
@@ -133,8 +179,10 @@ class TaskLedger:
         if isinstance(before.state, Terminal) and before.state is not record.state:
             raise TaskRefused(f"task {record.id} has ended.", record.id)
         self._tasks[record.id] = record
-        if isinstance(record.state, Terminal) and record.owner is not None:
-            self._new_below[record.owner] = self._new_below.get(record.owner, 0) - 1
+        if isinstance(record.state, Terminal) and not isinstance(before.state, Terminal):
+            above = self.above(record.id)
+            if above is not None:
+                self._new_below[above] = self._new_below.get(above, 0) - 1
 
     def memo(self, task_id: TaskId, name: str, value: JSON) -> JSON:
         """Record a memo; see `Tx.set_memo`."""
@@ -168,6 +216,10 @@ class TaskLedger:
         slot = self._state.tasks.get(task_id)
         return None if slot is None else slot.head
 
+    def slot(self, task_id: TaskId) -> TaskSlot | None:
+        """The index row of a task that was live before this transaction."""
+        return self._state.live(task_id)
+
     @property
     def written(self) -> Iterable[TaskRecord]:
         """What this transaction wrote, each task in its newest form."""
@@ -189,12 +241,17 @@ class TaskLedger:
         """Whether a task, known to exist, is terminal."""
         return not self.is_live(task_id)
 
+    def above(self, task_id: TaskId) -> TaskId | None:
+        """The task whose ordinary work a live or new task is, None when it is nobody's."""
+        slot = self._state.tasks.get(task_id)
+        return self._above.get(task_id) if slot is None else slot.above
+
     def below(self, task_id: TaskId) -> int:
-        """How many live tasks `task_id` owns."""
+        """How many live tasks are the ordinary work of `task_id`."""
         return self._state.ordinary_below(task_id) + self._new_below.get(task_id, 0)
 
     def children(self, task_id: TaskId) -> tuple[TaskId, ...]:
-        """The live tasks that `task_id` owned before this transaction."""
+        """The live tasks that were the ordinary work of `task_id` before this transaction."""
         return tuple(self._state.children.get(task_id, ()))
 
     def waiters(self, task_id: TaskId) -> tuple[TaskId, ...]:
@@ -205,19 +262,13 @@ class TaskLedger:
         """How many tasks `task_id` still waited for before this transaction."""
         return self._state.remaining.get(task_id, 0)
 
+    def failed_fast(self, task_id: TaskId) -> bool:
+        """Whether what `task_id` waits for carries abort marks, as one of it did not complete."""
+        return task_id in self._state.failed_fast
+
     def can_run(self, record: TaskRecord) -> bool:
         """Whether the scheduler would start the task now."""
         return self._schedulable(record.kind, record.version)
-
-    def is_busy(self, conversation_id: ConversationId) -> bool:
-        """Whether the conversation has live work that is not in the background."""
-        tasks = set(self._state.conversation_tasks.get(conversation_id, ()))
-        tasks |= {r.id for r in self._tasks.values() if r.conversation_id == conversation_id}
-        return any(
-            not (self._tasks.get(task) or self._state.tasks[task]).background
-            for task in tasks
-            if self.is_live(task)
-        )
 
     def freeze(self, changes: list[Change]) -> None:
         """Append the changes to store."""

@@ -23,6 +23,7 @@ from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import (
     MisuseError,
     StorageRequestError,
+    TaskRefused,
     TransactionClosed,
 )
 from pidurable_actors.records import (
@@ -33,6 +34,7 @@ from pidurable_actors.records import (
     EntryDraft,
     EntryId,
     EntryRecord,
+    Owner,
     PutConversation,
     PutSubmission,
     SubmissionId,
@@ -126,6 +128,7 @@ class Tx:
         Cancellation: the commit rolls back.
         """
         self._check_open()
+        self._state.held.add(task_id)
         found = self.tasks.find(task_id)
         if found is None:
             found = await self._reader.read(lambda s: s.task(task_id))
@@ -135,6 +138,34 @@ class Tx:
             raise StorageRequestError(f"there is no task {task_id}.")
         return found
 
+    async def above(self, record: TaskRecord) -> TaskId | None:
+        """The task whose ordinary work a task is: its owner, or the owner of its conversation.
+
+        Durability: what is returned is admitted; such edges never change.
+
+        Cancellation: the commit rolls back.
+        """
+        if record.owner is not None or record.background:
+            return record.owner
+        edge = (await self.conversation(record.conversation_id)).owner
+        return None if edge is None else edge.task_id
+
+    async def takes_work(self, conversation_id: ConversationId) -> bool:
+        """Whether ordinary work may be created there: nobody owns it, or its owner goes on.
+
+        Durability: what is returned is admitted.
+
+        Cancellation: the commit rolls back.
+        """
+        edge = (await self.conversation(conversation_id)).owner
+        if edge is None:
+            return True
+        try:
+            self.tasks.check_owner(edge.task_id)
+        except TaskRefused:
+            return False
+        return True
+
     async def load_tasks(self, task_ids: Sequence[TaskId]) -> None:
         """Load the cold ones among live tasks in one read, before `task` is asked for each.
 
@@ -142,6 +173,7 @@ class Tx:
 
         Cancellation: the commit rolls back.
         """
+        self._state.held.update(task_ids)
         cold = [
             task_id
             for task_id in task_ids
@@ -328,12 +360,33 @@ class Tx:
         self._name(where)
         return record.id
 
-    def create_conversation(self, record: ConversationRecord | None = None) -> ConversationRecord:
-        """Create a conversation; the root one is passed in with its fixed id."""
+    def create_conversation(
+        self, record: ConversationRecord | None = None, *, owner: TaskId | None = None
+    ) -> ConversationRecord:
+        """Create a conversation; the root one is passed in with its fixed id.
+
+        Args:
+            record: the root's record.
+            owner: the live task that owns it, of any conversation: what runs at its top, unless in
+                the background, is that task's work. It never changes.
+
+        Returns:
+            The record with its id, stored when the commit is.
+
+        Raises:
+            TaskRefused: the owner is missing, ending or abort-marked.
+        """
         self._check_open()
-        made = record or ConversationRecord(
-            id=ConversationId(self._ids.mint()), created_at_ms=self.now_ms
-        )
+        made = record
+        if made is None:
+            edge = None
+            if owner is not None:
+                edge = Owner(
+                    conversation_id=self.tasks.check_owner(owner).conversation_id, task_id=owner
+                )
+            made = ConversationRecord(
+                id=ConversationId(self._ids.mint()), owner=edge, created_at_ms=self.now_ms
+            )
         self._conversations[made.id] = made
         return made
 
@@ -371,10 +424,13 @@ class Tx:
     # --- the end ---
 
     async def settle_names(self) -> None:
-        """Make sure that every conversation that was written to exists, before `freeze`.
+        """Look at every conversation that was written to, before `freeze`.
+
+        Each must exist, and what was created in one that a task owns is that task's work.
 
         Raises:
-            StorageRequestError: one does not.
+            StorageRequestError: one does not exist.
+            TaskRefused: its owner may own no new work.
 
         Durability: stores nothing.
 
@@ -382,11 +438,14 @@ class Tx:
         """
         for conversation_id in self._named:
             await self.conversation(conversation_id)
+        for conversation_id in self.tasks.ungoverned:
+            edge = (await self.conversation(conversation_id)).owner
+            self.tasks.govern(conversation_id, None if edge is None else edge.task_id)
 
     @property
     def has_names(self) -> bool:
         """Whether `settle_names` has something to do."""
-        return bool(self._named)
+        return bool(self._named or self.tasks.ungoverned)
 
     def freeze(self) -> tuple[tuple[Change, ...], Mapping[DocKey, CachedDocument]]:
         """The changes to store and the new values of documents; the transaction is dead then.
@@ -412,11 +471,12 @@ class Tx:
         return tuple(changes), documents
 
     def close(self) -> None:
-        """Make every later use fail, and let go of the conversations that were used."""
+        """Make every later use fail, and let go of what was kept in memory for it."""
         self._open = False
         for conversation_id in self._used:
             self._state.rest(conversation_id)
         self._used.clear()
+        self._state.held.clear()
 
     @property
     def next_id(self) -> int:

@@ -53,7 +53,8 @@ class Head:
 class LiveTask:
     """What the scheduler keeps of a task that is not terminal, without loading its record.
 
-    `until_ms` is set for a sleeping task.
+    `until_ms` is set for a sleeping task; `conversation_owner` is the task that owns the task's
+    conversation, if one does.
     """
 
     id: TaskId
@@ -65,6 +66,7 @@ class LiveTask:
     background: bool
     abort_requested: bool
     until_ms: int | None
+    conversation_owner: TaskId | None = None
 
 
 @runtime_checkable

@@ -65,7 +65,8 @@ TASKS_IN_CONVERSATION: Final = (
 )
 LIVE_TASKS: Final = """
     SELECT
-        id, conversation_id, kind, version, status, owner, background, abort_requested, until_ms
+        id, conversation_id, kind, version, status, owner, background, abort_requested, until_ms,
+        (SELECT owner FROM conversations WHERE id = task_records.conversation_id)
     FROM task_records WHERE live = 1 AND id > ? ORDER BY id LIMIT ?
 """
 MEMOS: Final = """

@@ -45,6 +45,7 @@ def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the qu
     background: int,
     abort_requested: int,
     until_ms: int | None,
+    conversation_owner: TaskId | None,
 ) -> LiveTask:
     """The index columns of a task."""
     if status not in _STATUSES:
@@ -59,4 +60,5 @@ def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the qu
         background=bool(background),
         abort_requested=bool(abort_requested),
         until_ms=until_ms,
+        conversation_owner=conversation_owner,
     )

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, final
 
+import attrs
+
 from pidurable_actors._json import JSON, decode_json
 from pidurable_actors.errors import StorageFenced, StorageInUse, StorageUnusable
 from pidurable_actors.records import (
@@ -223,8 +225,9 @@ class MemoryStorage:
     def live_tasks(self, *, after: int, limit: int) -> list[LiveTask]:
         """Index rows of tasks that are not terminal; see `Storage.live_tasks`."""
         check_limit(limit)
-        rows = self._read().tasks.above(after)
-        return list(islice((row.index for row in rows if row.index.status != "terminal"), limit))
+        contents = self._read()
+        rows = (row.index for row in contents.tasks.above(after) if row.index.status != "terminal")
+        return [_with_owner(contents, row) for row in islice(rows, limit)]
 
     def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
         """One submission."""
@@ -275,6 +278,13 @@ class MemoryStorage:
         texts = self._contents.memos.get(row.index.id, {})
         memos: dict[str, JSON] = {name: decode_json(text) for name, text in texts.items()}
         return decode_task(row.text, memos)
+
+
+def _with_owner(contents: Contents, row: LiveTask) -> LiveTask:
+    conversation = contents.conversations.get(row.conversation_id)
+    if conversation is None or conversation.owner is None:
+        return row
+    return attrs.evolve(row, conversation_owner=conversation.owner)
 
 
 def _decode_document(row: DocumentRow) -> StoredDocument:

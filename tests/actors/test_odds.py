@@ -15,6 +15,7 @@ from pytest import mark, raises
 from pidurable_actors import (
     BACKGROUND,
     Completed,
+    Context,
     Next,
     Settings,
     SleepUntil,
@@ -320,12 +321,22 @@ async def test_what_is_no_exception_fails_only_its_task_as_long_as_it_ends_no_pr
             assert "GeneratorExit" in str(outcome.error)
 
 
+async def nowhere(_: object, __: object) -> Context:
+    await trio.lowlevel.checkpoint()
+    return BACKGROUND
+
+
 async def test_a_run_that_has_not_begun_stands_nowhere() -> None:
     async with opened(MemoryStorage(), Ticker) as on:
         task = await on.start(Ticker, CountTo(1))
         record = await on.harness.get_task(task)
         engine = on.root._core.engine
-        assert Invocation(engine.host, Ticker, record, BACKGROUND).stack() == ""
+        assert (
+            Invocation(
+                engine.host, Ticker, record, context_of=nowhere, kinds=lambda _: None
+            ).stack()
+            == ""
+        )
 
 
 async def test_children_that_end_in_one_commit_release_their_owner_once() -> None:
@@ -601,7 +612,7 @@ async def test_a_storage_that_is_slow_under_a_decision_is_no_bug() -> None:
             await trio.testing.wait_all_tasks_blocked()
             storage.slow = 1
             supervisor = on.root._core.engine.supervisor
-            supervisor._to_mark[owner] = None
+            supervisor._mark_below(owner)
             supervisor._look_at(owner)
         assert outcome_of(await on.harness.get_task(owner + 1)).status == "aborted"
         assert [(r.kind, r.reason) for r in on.reports] == [("callback_slow", "cancelled")]

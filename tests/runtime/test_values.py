@@ -76,6 +76,12 @@ def test_what_comes_out_shares_nothing_with_the_value() -> None:
     assert stored == {"items": [{"a": 1}]}
 
 
+def test_what_is_built_shares_nothing_with_its_json() -> None:
+    stored: dict[str, Any] = {"items": [{"a": 1}]}
+    from_json(stored, dict[str, Any], "value")["items"][0]["a"] = 2
+    assert stored == {"items": [{"a": 1}]}
+
+
 @mark.parametrize(
     ("value", "path"),
     [
