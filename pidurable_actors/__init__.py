@@ -7,6 +7,7 @@ stored step. This is the front door; everything else is imported from its room b
 
 from pidurable_actors.actors import ClosedEnd
 from pidurable_actors.agent import (
+    CALLER,
     NOT_DONE,
     UNKNOWN,
     Extension,
@@ -21,7 +22,6 @@ from pidurable_actors.agent import (
 from pidurable_actors.context import BACKGROUND, Context, ContextKey, current_context
 from pidurable_actors.errors import PiDurableError
 from pidurable_actors.harness import (
-    AgentChoice,
     Conversation,
     Harness,
     Page,
@@ -34,6 +34,7 @@ from pidurable_actors.records import text_of
 from pidurable_actors.runtime import (
     MISSING,
     Aborted,
+    AgentChoice,
     AssistantEntry,
     Checkpoint,
     Completed,
@@ -55,6 +56,7 @@ from pidurable_actors.settings import ProgressSettings, RetrySettings, Settings
 
 __all__ = [
     "BACKGROUND",
+    "CALLER",
     "MISSING",
     "NOT_DONE",
     "UNKNOWN",

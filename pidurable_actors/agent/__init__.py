@@ -18,6 +18,10 @@ from pidurable_actors.agent._documents import (
     UsageState,
     UsageTotals,
 )
+from pidurable_actors.agent._new import (
+    check_agent,
+    new_conversation,
+)
 from pidurable_actors.agent._registry import (
     Extension,
     Registry,
@@ -37,25 +41,29 @@ from pidurable_actors.agent._schema import (
     takes_api,
 )
 from pidurable_actors.agent._services import (
+    CALLER,
     AgentServices,
     GenerationInput,
 )
 from pidurable_actors.agent._tool import (
-    NOT_DONE,
-    UNKNOWN,
     Around,
     ExecutionMode,
-    NotDone,
     Replay,
     Tool,
+    tool,
+)
+from pidurable_actors.agent._tool_api import (
+    NOT_DONE,
+    UNKNOWN,
+    NotDone,
     ToolApi,
     ToolResult,
     Unknown,
-    tool,
 )
 
 __all__ = [
     "AGENT",
+    "CALLER",
     "INBOX",
     "LIVE",
     "NOT_DONE",
@@ -89,7 +97,9 @@ __all__ = [
     "UsageTotals",
     "admit_submission",
     "answer_run",
+    "check_agent",
     "fail_run",
+    "new_conversation",
     "place_steering",
     "place_writes",
     "takes_api",

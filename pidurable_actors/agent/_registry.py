@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, final
 
 import attrs
 
-from pidurable_actors.agent._tool import Tool
+from pidurable_actors.agent._tool import Caller, Tool
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.runtime import TaskActor
 
@@ -38,7 +38,7 @@ class Extension:
 
     Args:
         name: its identity in a registry.
-        tools: tools that models may call.
+        tools: tools that models, or other tools, may call.
         tasks: task classes.
         wrap_tool: makes of each tool, whichever extension it is from, the one that is offered and
             run; see `Tool.around`. Wrappers apply in the order of the extensions.
@@ -84,6 +84,7 @@ class Registry:
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._extensions: dict[str, Extension] = {}
         self._tools: dict[str, Tool] | None = None  # made when first asked for after a change
+        self._kinds: dict[str, TaskClass] | None = None
         self._listeners: list[Callable[[], None]] = []
         if not isinstance(extensions, Iterable):
             raise DefinitionError("a registry takes a list: Registry([extension]).")
@@ -107,20 +108,28 @@ class Registry:
 
     def task(self, kind: str) -> TaskClass | None:
         """The task class of a kind; the last extension that has it wins."""
-        for extension in reversed(self.extensions):
-            for task in extension.tasks:
-                if task.definition.kind == kind:
-                    return task
-        return None
+        if self._kinds is None:
+            self._kinds = {
+                task.definition.kind: task
+                for extension in self.extensions
+                for task in extension.tasks
+            }
+        return self._kinds.get(kind)
 
-    def tools(self) -> dict[str, Tool]:
-        """The tools by name; the last extension that has a name wins, and the winner is wrapped."""
+    def tools(self, *, called_by: Caller | None = None) -> dict[str, Tool]:
+        """The tools by name; the last extension that has a name wins, and the winner is wrapped.
+
+        Args:
+            called_by: leave out those that it may not call.
+        """
         if self._tools is None:
             tools = {tool.name: tool for extension in self.extensions for tool in extension.tools}
             for extension in self.extensions:
                 tools = {name: _wrapped(extension, tool) for name, tool in tools.items()}
             self._tools = tools
-        return dict(self._tools)
+        if called_by is None:
+            return dict(self._tools)
+        return {name: tool for name, tool in self._tools.items() if called_by in tool.callers}
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; returns the call that stops it."""
@@ -128,7 +137,7 @@ class Registry:
         return lambda: self._listeners.remove(listener)
 
     def _tell(self) -> None:
-        self._tools = None
+        self._tools = self._kinds = None
         for listener in tuple(self._listeners):
             listener()
 

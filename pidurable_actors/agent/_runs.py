@@ -21,7 +21,7 @@ from pidurable_actors.agent._documents import (
     RunState,
 )
 from pidurable_actors.agent._services import AgentServices, GenerationInput
-from pidurable_actors.errors import ConversationBusy, RequestConflict
+from pidurable_actors.errors import ConversationBusy, RequestConflict, TaskRefused
 from pidurable_actors.records import (
     ConversationId,
     EntryDraft,
@@ -69,6 +69,7 @@ async def admit_submission(
         RequestConflict: `request_id` was used before with another request.
         ConversationBusy: a run is going and `when_busy` is ``"reject"``.
         StorageRequestError: there is no such conversation.
+        TaskRefused: an input, where the task that owns the conversation is ending or has ended.
 
     Durability: stored with the commit of `tx`.
 
@@ -81,7 +82,13 @@ async def admit_submission(
         if earlier is not None:
             _check_same(earlier, request_id, kind, when_busy, digest)
             return earlier
-    await tx.conversation(conversation_id)
+    edge = (await tx.conversation(conversation_id)).owner
+    if edge is not None and kind == "input" and not await tx.takes_work(conversation_id):
+        raise TaskRefused(
+            f"task {edge.task_id}, which owns conversation {conversation_id}, is ending or has "
+            "ended; nobody would answer.",
+            edge.task_id,
+        )
     live = await tx.doc(LIVE, conversation_id)
     if live.run is not None and kind == "input" and when_busy == "reject":
         raise ConversationBusy(conversation_id)
@@ -126,12 +133,17 @@ async def fail_run(
 ) -> None:
     """End the run without an answer; what else waits is left for the next submission.
 
+    Where no more work may be created, because the task that owns the conversation ends, nobody
+    could ever answer it: then it is withdrawn.
+
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
     if await _settle_run(tx, conversation_id, reason=reason, detail=detail):
         await place_writes(tx, conversation_id)
+        if not await tx.takes_work(conversation_id):
+            await withdraw_inputs(tx, conversation_id)
 
 
 async def place_writes(tx: Tx, conversation_id: ConversationId) -> None:
@@ -232,6 +244,9 @@ async def _start_next(tx: Tx, services: AgentServices, conversation_id: Conversa
     if services.settings().follow_up_mode == "one":
         inputs = inputs[:1]
     if not inputs:
+        return
+    if not await tx.takes_work(conversation_id):
+        await withdraw_inputs(tx, conversation_id)
         return
     inbox.items = [item for item in inbox.items if item not in inputs]
     placed = [await _place(tx, conversation_id, item) for item in inputs]

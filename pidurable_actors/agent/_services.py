@@ -6,16 +6,25 @@ Handed to tasks by the harness under its own type; nothing here is stored.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
 from pidurable_actors._clock import Chance
+from pidurable_actors._json import JsonObject
 from pidurable_actors.agent._registry import Registry
+from pidurable_actors.context import ContextKey
 from pidurable_actors.models import Models
 from pidurable_actors.session import StartableTask
 from pidurable_actors.settings import Settings
 
-__all__ = ["AgentServices", "GenerationInput"]
+__all__ = ["CALLER", "AgentServices", "GenerationInput"]
+
+CALLER: Final[ContextKey[JsonObject]] = ContextKey("caller")
+"""Who a run works for: the `caller` stored with its first submission that has one.
+
+``api.context.get(CALLER)`` in a tool; None when no submission of the run named a caller.
+"""
 
 
 @attrs.frozen

@@ -3,192 +3,45 @@
 A tool's most important line is its `replay`: what may be done when a crash or a close cut its call
 off. ``"unsafe"`` (the default) never runs it again and tells the model so; ``"safe"`` promises that
 running it again does no harm; ``"reconcile"`` asks the tool's own handler whether it happened.
+
+Who may call it has two halves: `callers` is about what calls, a model or another tool, and `allow`
+about whom the run works for; a run that works for nobody known is refused.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final, overload
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, final, get_args
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._json import JsonObject, copy_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent._schema import ToolSignature, takes_api
-from pidurable_actors.context import Context
+from pidurable_actors.agent._tool_api import ToolApi
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.models import ToolSpec
-from pidurable_actors.records import (
-    ConversationId,
-    ImageBlock,
-    TaskId,
-    TextBlock,
-    Usage,
-)
-from pidurable_actors.runtime import Missing
-from pidurable_actors.session import Tx
 
 __all__ = [
-    "NOT_DONE",
-    "UNKNOWN",
+    "Allow",
     "Around",
+    "Caller",
     "ExecutionMode",
-    "NotDone",
     "Replay",
     "Tool",
-    "ToolApi",
-    "ToolResult",
-    "Unknown",
     "tool",
 ]
 
 T = TypeVar("T")
+InputT = TypeVar("InputT")
 Replay: TypeAlias = Literal["unsafe", "safe", "reconcile"]
 ExecutionMode: TypeAlias = Literal["parallel", "sequential"]
-
+Caller: TypeAlias = Literal["model", "tools"]
 
 _NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]*")  # what every provider takes
-
-
-def _as_content(
-    content: str | tuple[TextBlock | ImageBlock, ...],
-) -> tuple[TextBlock | ImageBlock, ...]:
-    return (TextBlock(text=content),) if isinstance(content, str) else tuple(content)
-
-
-@attrs.frozen
-class ToolResult:
-    """What a tool returns when text alone is not enough.
-
-    Args:
-        content: text, or text and image blocks, for the model.
-        details: strict JSON for people and programs; the model does not see it.
-        usage: what the tool used of models, added to the conversation's usage.
-        is_error: whether the model should read it as a failure.
-    """
-
-    content: tuple[TextBlock | ImageBlock, ...] = attrs.field(converter=_as_content)
-    details: JSON = attrs.field(default=None, kw_only=True)
-    usage: Usage | None = attrs.field(default=None, kw_only=True)
-    is_error: bool = attrs.field(default=False, kw_only=True)
-
-
-@final
-@attrs.frozen
-class NotDone:
-    """A reconcile handler's word that the effect has not happened and no longer can."""
-
-
-@final
-@attrs.frozen
-class Unknown:
-    """A reconcile handler's word that it cannot tell."""
-
-
-NOT_DONE: Final = NotDone()
-UNKNOWN: Final = Unknown()
-
-
-class ToolApi(Protocol):
-    """What a running tool call may use; asked for with a keyword-only ``api`` parameter.
-
-    Every method raises `InvocationEnded` once the call is over.
-    """
-
-    @property
-    def call_id(self) -> str:
-        """The model's id of the call."""
-        ...
-
-    @property
-    def task_id(self) -> TaskId:
-        """The task of the call."""
-        ...
-
-    @property
-    def conversation_id(self) -> ConversationId:
-        """The conversation that it belongs to."""
-        ...
-
-    @property
-    def idempotency_key(self) -> str:
-        """A random key, made and stored with the intent: the same in every rerun of this call.
-
-        Hand it to an external service that deduplicates by key, and the call happens once.
-        """
-        ...
-
-    @property
-    def context(self) -> Context:
-        """The context of the run."""
-        ...
-
-    async def output(self, chunk: str | bytes) -> None:
-        """Show output while the tool runs.
-
-        It is bounded, and what is dropped at the bound is counted and said. The result is what the
-        tool returns; this output is kept when the call is cut off.
-
-        Args:
-            chunk: text, or bytes read as UTF-8.
-
-        Durability: stored within ``settings.progress.persist_within_ms``; with 0, on return.
-
-        Cancellation: `Cancelled` leaves the chunk shown or not; never half.
-        """
-        ...
-
-    def details(self, value: JSON) -> None:
-        """Set the result's details.
-
-        Raises:
-            InvalidValue: it is not strict JSON.
-        """
-        ...
-
-    def diagnostic(self, code: str, message: str) -> None:
-        """Add a diagnostic to the result, for people and programs.
-
-        Raises:
-            InvalidValue: a part of it is not text that can be stored.
-        """
-        ...
-
-    @overload
-    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
-
-    @overload
-    async def commit(self, change: Callable[[Tx], T]) -> T: ...
-
-    async def commit(self, change: Callable[[Tx], Any]) -> Any:
-        """Commit, bound to the conversation.
-
-        Durability: on return everything that the callback wrote is stored.
-
-        Cancellation: `Cancelled` means that nothing was stored.
-        """
-        ...
-
-    async def memo(self, name: str) -> JSON | Missing:
-        """The value recorded under `name` for this call, `MISSING` when there is none.
-
-        Durability: reads what is stored.
-
-        Cancellation: nothing happened.
-        """
-        ...
-
-    async def set_memo(self, name: str, value: JSON) -> JSON:
-        """Record a value under `name`; the first writer wins and is returned.
-
-        Durability: on return the winner is stored.
-
-        Cancellation: `Cancelled` means that nothing was stored.
-        """
-        ...
-
 
 Execute: TypeAlias = Callable[..., Awaitable[object]]
 Around: TypeAlias = Callable[
@@ -196,6 +49,18 @@ Around: TypeAlias = Callable[
 ]
 """Code around a call: it gets the call, to be awaited or not, its arguments and the api."""
 Reconcile: TypeAlias = Callable[[Mapping[str, Any], ToolApi], Awaitable[object]]
+Allow: TypeAlias = Callable[[JsonObject], bool]
+
+
+def _as_callers(callers: Iterable[Caller]) -> frozenset[Caller]:
+    asked: object = callers
+    # A text is a list of letters, which is never what was meant.
+    given = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else []
+    if not given or any(caller not in get_args(Caller) for caller in given):
+        raise DefinitionError(
+            f"callers is a set of 'model' and 'tools', one of them at least, not {callers!r}."
+        )
+    return frozenset(given)
 
 
 @final
@@ -212,6 +77,13 @@ class Tool:
         reconcile: asked, for ``replay="reconcile"``, whether a call that was cut off happened.
         mode: ``"sequential"`` makes every round with this tool run in order.
         timeout_s: seconds after which a call is cancelled and becomes an error result.
+        callers: who may call it: ``"model"``, ``"tools"`` (see `ToolApi.call`) or both. A model is
+            not told of a tool that it may not call.
+        allow: whether a run may call it, decided by whom the run works for: a plain function of
+            the `caller` that is stored with its submission. A run without one may not. A call that
+            is not allowed gets the error result ``blocked``; models are told of the tool all the
+            same, since which tools there are does not depend on the caller. It is asked before the
+            call's intent is stored, again when it was cut off there.
 
     Raises:
         DefinitionError: the signature cannot be documented, there is no description, or a field is
@@ -226,6 +98,10 @@ class Tool:
     on_reconcile: Reconcile | None = attrs.field(default=None, kw_only=True, alias="reconcile")
     mode: ExecutionMode = attrs.field(default="parallel", kw_only=True)
     timeout_s: float | None = attrs.field(default=None, kw_only=True)
+    callers: frozenset[Caller] = attrs.field(
+        default=frozenset[Caller](("model",)), converter=_as_callers, kw_only=True
+    )
+    allow: Allow | None = attrs.field(default=None, kw_only=True)
     signature: ToolSignature = attrs.field(init=False)
     wants_api: bool = attrs.field(init=False)
 
@@ -242,6 +118,8 @@ class Tool:
             )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise DefinitionError(f"tool {self.name!r}: timeout_s must be greater than 0.")
+        if self.allow is not None:
+            _check_allow(self.allow, self.name)
         if self.parameters is None:
             self.signature = ToolSignature.from_function(self.execute, name=self.name)
         else:
@@ -258,6 +136,27 @@ class Tool:
     def spec(self) -> ToolSpec:
         """The tool as a model sees it."""
         return ToolSpec(self.name, self.description, self.signature.parameters)
+
+    def allows(self, caller: JsonObject | None) -> bool:
+        """Whether a run that works for `caller` may call it.
+
+        Args:
+            caller: as stored with the submission of the run; None when there is none.
+
+        Raises:
+            Exception: `allow` raised it, or returned something else than a bool. Nobody is allowed
+                then.
+        """
+        if self.allow is None:
+            return True
+        if caller is None:
+            return False
+        # A copy, so that nothing changes for whom the run works.
+        allowed: object = self.allow(cast(JsonObject, copy_json(caller)))
+        if not isinstance(allowed, bool):
+            kind = type(allowed).__name__
+            raise TypeError(f"tool {self.name!r}: allow returned {kind}; return True or False")
+        return allowed
 
     def around(self, code: Around) -> Tool:
         """The same tool, with `code` around each of its runs.
@@ -297,6 +196,8 @@ def tool(
     replay: Replay = "unsafe",
     mode: ExecutionMode = "parallel",
     timeout_s: float | None = None,
+    callers: Iterable[Caller] = ("model",),
+    allow: Allow | None = None,
 ) -> Callable[[Execute], Tool]:
     """Decorator that makes an async function a `Tool`; see there for the arguments.
 
@@ -313,6 +214,8 @@ def tool(
             replay=replay,
             mode=mode,
             timeout_s=timeout_s,
+            callers=callers,
+            allow=allow,
         )
 
     return make
@@ -322,4 +225,12 @@ def _check_name(name: str) -> None:
     if len(name) > LIMITS.name_length or not _NAME.fullmatch(name):
         raise DefinitionError(
             f"tool name {name!r}: use letters, digits, '_' and '-', beginning with a letter."
+        )
+
+
+def _check_allow(allow: object, name: str) -> None:
+    # What an async function returns is not False, and must not count as a yes.
+    if not callable(allow) or inspect.iscoroutinefunction(allow):
+        raise DefinitionError(
+            f"tool {name!r}: allow is a plain function of the stored caller, not {allow!r}."
         )

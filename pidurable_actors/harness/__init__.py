@@ -1,12 +1,5 @@
 """The harness: open, converse, close."""
 
-from pidurable_actors.harness._choice import (
-    UNSET,
-    AgentChoice,
-    Unset,
-    apply_choice,
-    check_choices,
-)
 from pidurable_actors.harness._conversation import (
     Conversation,
 )
@@ -15,8 +8,11 @@ from pidurable_actors.harness._harness import (
 )
 from pidurable_actors.harness._inspect import (
     Inspection,
+    OwnedConversation,
+    TaskGraph,
     TaskView,
     inspect_engine,
+    inspect_graph,
 )
 from pidurable_actors.harness._open import (
     open_harness,
@@ -35,19 +31,17 @@ from pidurable_actors.harness._supervise import (
 )
 
 __all__ = [
-    "UNSET",
-    "AgentChoice",
     "Conversation",
     "Harness",
     "Inspection",
+    "OwnedConversation",
     "Page",
     "Submission",
+    "TaskGraph",
     "TaskView",
-    "Unset",
-    "apply_choice",
-    "check_choices",
     "check_limit",
     "inspect_engine",
+    "inspect_graph",
     "open_harness",
     "read_cursor",
     "supervise_harness",

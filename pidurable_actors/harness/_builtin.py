@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from pidurable_actors.runtime import TaskActor
 from pidurable_actors.tasks.generation import Generation
-from pidurable_actors.tasks.tool import ToolTask
+from pidurable_actors.tasks.tool import NestedCall, ToolTask
 
 __all__ = ["BUILT_IN"]
 
 BUILT_IN: Final[Mapping[str, type[TaskActor[Any, Any]]]] = {
-    cls.definition.kind: cls for cls in (Generation, ToolTask)
+    cls.definition.kind: cls for cls in (Generation, ToolTask, NestedCall)
 }
 """By kind; an application cannot install others under these names."""

@@ -1,4 +1,7 @@
-"""The conversation handle: submit, write, read, abort. It holds no state."""
+"""The conversation handle: submit, write, read, abort. It holds no state.
+
+Size: one public class; most of it is what its calls promise.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from pidurable_actors.agent import (
     admit_submission,
     withdraw_inputs,
 )
+from pidurable_actors.context import Context, within
 from pidurable_actors.errors import InvalidValue
-from pidurable_actors.harness._choice import UNSET, Unset, check_choices
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
 from pidurable_actors.harness._submission import Submission
@@ -32,11 +35,13 @@ from pidurable_actors.records import (
     EntryRecord,
     ImageBlock,
     SubmissionType,
+    TaskId,
     TextBlock,
     UserMessage,
     WhenBusy,
 )
 from pidurable_actors.records.codec import check_readable
+from pidurable_actors.runtime import UNSET, Unset, check_choices
 from pidurable_actors.session import Binding, DocumentDefinition, Tx
 
 __all__ = ["Conversation"]
@@ -66,6 +71,7 @@ class Conversation:
         request_id: str | None = None,
         when_busy: WhenBusy = "follow_up",
         caller: JsonObject | None = None,
+        context: Context | None = None,
     ) -> Submission:
         """Hand in an input for the model to answer; asks for progress.
 
@@ -78,12 +84,14 @@ class Conversation:
                 also after a restart.
             when_busy: what to do while a run is going; ``"reject"`` refuses.
             caller: who asks, as JSON; stored, so that a run that is resumed still knows.
+            context: ends the call when it is cancelled; see `Context`.
 
         Raises:
             RequestConflict: `request_id` was used before with something else.
             ConversationBusy: ``when_busy="reject"`` and a run is going.
             InvalidValue: content, request id or caller cannot be stored.
             ReadOnlySession, HarnessClosed, SessionFailed, CommitReentered: as named.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: on return the input is stored; it is answered even if the process dies now.
 
@@ -93,24 +101,30 @@ class Conversation:
         draft = EntryDraft(kind=USER, model=(UserMessage(content=_as_blocks(content)),))
         if when_busy not in get_args(WhenBusy):
             raise InvalidValue("when_busy", f"use one of {', '.join(get_args(WhenBusy))}")
-        return await self._admit(draft, "input", when_busy, request_id, caller)
+        with within(context):
+            return await self._admit(draft, "input", when_busy, request_id, caller)
 
-    async def write(self, entry: EntryDraft, *, request_id: str | None = None) -> Submission:
+    async def write(
+        self, entry: EntryDraft, *, request_id: str | None = None, context: Context | None = None
+    ) -> Submission:
         """Hand in an entry that asks nothing of the model; placed at the next boundary.
 
         Args:
             entry: the entry; an entry kind's ``new(...)`` makes one.
             request_id: as for `submit`.
+            context: ends the call when it is cancelled; see `Context`.
 
         Raises:
             RequestConflict, InvalidValue, ReadOnlySession, HarnessClosed, SessionFailed: as for
                 `submit`.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: on return it is stored; placed at once when no run is going.
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
-        return await self._admit(entry, "write", "follow_up", request_id, None)
+        with within(context):
+            return await self._admit(entry, "write", "follow_up", request_id, None)
 
     async def _admit(
         self,
@@ -145,16 +159,19 @@ class Conversation:
     # --- changing ---
 
     @overload
-    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
+    async def commit(
+        self, change: Callable[[Tx], Awaitable[T]], *, context: Context | None = None
+    ) -> T: ...
 
     @overload
-    async def commit(self, change: Callable[[Tx], T]) -> T: ...
+    async def commit(self, change: Callable[[Tx], T], *, context: Context | None = None) -> T: ...
 
-    async def commit(self, change: Callable[[Tx], Any]) -> Any:
+    async def commit(self, change: Callable[[Tx], Any], *, context: Context | None = None) -> Any:
         """Commit, bound to this conversation.
 
         Args:
             change: plain or async function of the transaction.
+            context: ends the call when it is cancelled; see `Context`.
 
         Returns:
             What `change` returned.
@@ -165,12 +182,14 @@ class Conversation:
             HarnessClosed, SessionFailed: it is too late.
             StorageError: the storage failed; the harness ends.
             Exception: whatever `change` raised; nothing was stored.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: on return everything that `change` wrote is stored.
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
-        return await self._core.commit(change, Binding(self.id))
+        with within(context):
+            return await self._core.commit(change, Binding(self.id))
 
     async def configure(
         self,
@@ -178,13 +197,21 @@ class Conversation:
         model: str | Unset | None = UNSET,
         thinking_level: str | Unset | None = UNSET,
         max_output_tokens: int | Unset | None = UNSET,
+        context: Context | None = None,
     ) -> None:
         """Change what the conversation runs with, from its next request on; None clears a choice.
+
+        Args:
+            model: ``provider/model_id``.
+            thinking_level: ``off``, ``low``, ``medium`` or ``high``.
+            max_output_tokens: per answer.
+            context: ends the call when it is cancelled; see `Context`.
 
         Raises:
             UnknownModel: no installed provider serves the model.
             InvalidValue: a choice means nothing.
             HarnessClosed, SessionFailed, ReadOnlySession: as named.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: on return the choices are stored.
 
@@ -205,48 +232,74 @@ class Conversation:
                 if not isinstance(value, Unset):
                     setattr(agent, name, value)
 
-        await self._core.commit(change, Binding(self.id))
+        with within(context):
+            await self._core.commit(change, Binding(self.id))
 
-    async def abort(self, *, reason: str = "") -> None:
+    async def abort(
+        self, *, reason: str = "", background: bool = False, context: Context | None = None
+    ) -> None:
         """Withdraw queued inputs, stop the running work, and wait until idle; asks for progress.
 
-        Background work and queued writes stay. Running tools get an ``aborted`` result, and the
-        run's submissions end ``unanswered`` with reason ``aborted``.
+        Queued writes stay. Running tools get an ``aborted`` result, and the run's submissions end
+        ``unanswered`` with reason ``aborted``.
 
         Args:
             reason: kept in the outcomes.
+            background: also stop background work, and wait for its end.
+            context: ends the call when it is cancelled; see `Context`.
 
         Raises:
             ReadOnlySession, HarnessClosed, SessionFailed: as named.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: the marks are stored before anything stops; on return all ends are stored.
 
         Cancellation: only the wait ends; once the marks are stored, the abort goes on.
         """
         check_json(reason, "reason")
-        self._core.need_progress()
         state = self._core.engine.line.state
 
         async def change(tx: Tx) -> None:
             await withdraw_inputs(tx, self.id)
-            for task_id in tuple(state.conversation_tasks.get(self.id, ())):
+            slots = map(tx.tasks.slot, state.conversation_tasks.get(self.id, ()))
+            top = [slot for slot in slots if slot is not None and slot.owner is None]
+            wanted = [slot.id for slot in top if background or not slot.background]
+            await tx.load_tasks(wanted)
+            for task_id in wanted:
                 record = await tx.task(task_id)
-                if record.owner is None and not record.background and not record.abort_requested:
+                if record.background:
+                    stopped.append(record.id)
+                if not record.abort_requested:
                     tx.tasks.put(with_abort(record, reason))
 
-        await self._core.commit(change, Binding(self.id))
-        await self.wait_for_idle()
+        stopped: list[TaskId] = []
+        with within(context):
+            self._core.need_progress()
+            await self._core.commit(change, Binding(self.id))
+            await self._until_idle()
+            for task_id in stopped:
+                await self._core.engine.host.wait_for_task(task_id)
 
-    async def wait_for_idle(self) -> None:
+    async def wait_for_idle(self, *, context: Context | None = None) -> None:
         """Wait until nothing but background work goes on here; asks for progress.
 
+        Args:
+            context: ends the call when it is cancelled; see `Context`.
+
         Raises:
+            TaskRefused: the code of a task waits for its own conversation, which cannot be idle.
             ReadOnlySession, HarnessClosed, SessionFailed: as named.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: the ends of the work are stored.
 
         Cancellation: only the wait ends.
         """
+        with within(context):
+            await self._core.refuse_waiting_inside(conversation_id=self.id)
+            await self._until_idle()
+
+    async def _until_idle(self) -> None:
         while True:
             with self._core.engine.publisher.watch(("conversation", self.id)) as wait:
                 self._core.need_progress()
@@ -256,17 +309,29 @@ class Conversation:
 
     # --- reading ---
 
-    async def record(self) -> ConversationRecord | None:
+    async def record(self, *, context: Context | None = None) -> ConversationRecord | None:
         """What is stored of it.
+
+        Args:
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
         """
-        return await self._core.read(lambda storage: storage.conversation(self.id))
+        with within(context):
+            return await self._core.read(lambda storage: storage.conversation(self.id))
 
     async def entries(
-        self, kind: str | None = None, *, limit: int = 50, cursor: str | None = None
+        self,
+        kind: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        context: Context | None = None,
     ) -> Page[EntryRecord]:
         """Durable entries, newest first, through fork ancestry.
 
@@ -274,10 +339,12 @@ class Conversation:
             kind: only entries of this kind.
             limit: entries in the page.
             cursor: from the previous page.
+            context: ends the call when it is cancelled; see `Context`.
 
         Raises:
             StorageRequestError: the cursor is malformed or of another query, or the limit is out of
                 range.
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: what is returned is stored.
 
@@ -286,52 +353,82 @@ class Conversation:
         check_limit(limit)
         query: list[JSON] = ["entries", self.id, kind]
         before = read_cursor(cursor, query, 2**63 - 1)
-        items = await self._core.read(
-            lambda storage: storage.entries(self.id, before=before, limit=limit, kind=kind)
-        )
+        with within(context):
+            items = await self._core.read(
+                lambda storage: storage.entries(self.id, before=before, limit=limit, kind=kind)
+            )
         following = write_cursor(query, items[-1].id) if len(items) == limit else None
         return Page(tuple(items), following)
 
-    async def snapshot(self, definition: DocumentDefinition[D], *, key: str = "") -> D:
+    async def snapshot(
+        self, definition: DocumentDefinition[D], *, key: str = "", context: Context | None = None
+    ) -> D:
         """The durable value of one of its documents, the initial value when there is none.
+
+        Args:
+            definition: which kind of document.
+            key: which of that kind.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            ContextCancelled: `context` was cancelled or ran out.
 
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
         """
-        stored = await self._core.read(
-            lambda storage: storage.document(definition.kind, "conversation", self.id, key)
-        )
+        with within(context):
+            stored = await self._core.read(
+                lambda storage: storage.document(definition.kind, "conversation", self.id, key)
+            )
         if stored is None:
             return definition.initial()
         return definition.load(stored.record, stored.value)
 
-    async def agent(self) -> AgentState:
+    async def agent(self, *, context: Context | None = None) -> AgentState:
         """What it runs with.
 
+        Args:
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            ContextCancelled: `context` was cancelled or ran out.
+
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
         """
-        return await self.snapshot(AGENT)
+        return await self.snapshot(AGENT, context=context)
 
-    async def usage(self) -> UsageState:
+    async def usage(self, *, context: Context | None = None) -> UsageState:
         """What it has used, per model and per tool.
 
+        Args:
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            ContextCancelled: `context` was cancelled or ran out.
+
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
         """
-        return await self.snapshot(USAGE)
+        return await self.snapshot(USAGE, context=context)
 
-    async def busy(self) -> bool:
+    async def busy(self, *, context: Context | None = None) -> bool:
         """Whether a run is going.
 
+        Args:
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            ContextCancelled: `context` was cancelled or ran out.
+
         Durability: what is returned is stored.
 
         Cancellation: nothing happened.
         """
-        return (await self.snapshot(LIVE)).run is not None
+        return (await self.snapshot(LIVE, context=context)).run is not None
 
 
 def _as_blocks(

@@ -12,7 +12,10 @@ import attrs
 
 from pidurable_actors.actors import Engine
 from pidurable_actors.agent import AgentServices
-from pidurable_actors.errors import ReadOnlySession
+from pidurable_actors.context import current_context
+from pidurable_actors.errors import ReadOnlySession, TaskRefused
+from pidurable_actors.records import ConversationId, TaskId
+from pidurable_actors.runtime import TASK
 from pidurable_actors.session import Binding, Tx
 from pidurable_actors.storage import Storage
 
@@ -56,6 +59,33 @@ class Core:
         """
         self.engine.check_open()
         return await self.engine.storage.read(look)
+
+    async def refuse_waiting_inside(
+        self, *, conversation_id: ConversationId | None = None, task_id: TaskId | None = None
+    ) -> None:
+        """Refuse a wait, made by the code of a task, for what cannot end before that task.
+
+        That is the task itself, whatever it is the work of, and their conversations, which stay
+        busy as long as they run.
+
+        Raises:
+            TaskRefused: the wait would never end.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        at = current_context().get(TASK)
+        host = self.engine.host
+        while at is not None:
+            record = await host.get_task(at)
+            busy = None if record.background else record.conversation_id
+            if at == task_id or (conversation_id is not None and busy == conversation_id):
+                what = f"task {at}" if at == task_id else f"conversation {conversation_id}"
+                raise TaskRefused(
+                    f"the code of a task waits for {what}, which cannot end before it.", at
+                )
+            at = await host.above(record)
 
     def need_progress(self) -> None:
         """Start scheduling, for a call that asks for progress.

@@ -15,13 +15,13 @@ import trio
 
 from pidurable_actors._clock import Chance, Clock, SystemChance, default_clock
 from pidurable_actors.actors import Engine
-from pidurable_actors.agent import AgentServices, Registry
+from pidurable_actors.agent import AgentServices, Registry, check_agent, new_conversation
 from pidurable_actors.errors import MisuseError
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._harness import Harness
 from pidurable_actors.models import Models
-from pidurable_actors.runtime import Report, Reporter
+from pidurable_actors.runtime import ConversationDoor, Report, Reporter
 from pidurable_actors.session import CommitWitness
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Storage
@@ -84,13 +84,18 @@ async def open_harness(
         chance=chance or SystemChance(),
         generation=Generation,
     )
+    door = ConversationDoor(
+        open=lambda conversation_id: Harness(Core(engine, services)).conversation(conversation_id),
+        create=lambda tx, owner, agent: new_conversation(tx, services, agent=agent, owner=owner),
+        check=lambda agent: check_agent(services, agent),
+    )
     engine = Engine(
         storage,
         clock=clock or default_clock(),
         kinds=lambda kind: BUILT_IN.get(kind) or installed.task(kind),
         settings=policy,
         report=Reporter(on_report),
-        services={AgentServices: services},
+        services={AgentServices: services, ConversationDoor: door},
         read_only=read_only,
         inline=inline_storage,
         witness=witness,

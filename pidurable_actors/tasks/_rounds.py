@@ -1,11 +1,11 @@
 """Rounds of tool calls: which calls of an answer must not run, and which got no task.
 
-Read by the generation task; the code of the calls themselves is in `tool`.
+Read by the tasks of a generation and of its calls; what happens to a call is in `tool`.
 """
 
 from __future__ import annotations
 
-from pidurable_actors._json import JSON
+from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.errors import StorageRequestError
 from pidurable_actors.models import Accumulator
 from pidurable_actors.records import (
@@ -17,9 +17,14 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.runtime import checkpoint_in
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._tool_results import ResultCode, ToolInput, append_error
+from pidurable_actors.tasks._tool_results import (
+    ResultCode,
+    ToolInput,
+    append_result,
+    error_result,
+)
 
-__all__ = ["answer_unstarted", "calls_of", "unusable_calls"]
+__all__ = ["answer_unstarted", "calls_of", "find_call", "unusable_calls"]
 
 
 def unusable_calls(answer: Accumulator) -> JSON:
@@ -32,6 +37,19 @@ def unusable_calls(answer: Accumulator) -> JSON:
     if repeated:
         wrong["duplicates"] = repeated
     return wrong or None
+
+
+def find_call(entry: EntryRecord, call_id: str) -> tuple[ToolCallBlock, str]:
+    """A call of an answer, and what is wrong with it; empty when it can be run.
+
+    Raises:
+        LookupError: the answer has no such call.
+    """
+    wrong = entry.data if isinstance(entry.data, dict) else {}
+    for call in _calls_in(entry):
+        if call.id == call_id:
+            return call, _what_is_wrong(call, wrong)
+    raise LookupError(f"entry {entry.id} has no call {call_id!r}")
 
 
 async def answer_unstarted(tx: Tx, task: TaskRecord, code: ResultCode, what: str) -> None:
@@ -50,7 +68,7 @@ async def answer_unstarted(tx: Tx, task: TaskRecord, code: ResultCode, what: str
     found = await tx.entries(task.conversation_id, before=EntryId(entry + 1), limit=1)
     for call in _calls_in(found[0])[started:] if found else ():
         task_input = ToolInput(entry=entry, call_id=call.id, tool_name=call.name)
-        await append_error(tx, task_input, task, f"Tool {call.name} {what}", code)
+        await append_result(tx, task_input, task, error_result(f"Tool {call.name} {what}", code))
 
 
 def calls_of(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
@@ -72,3 +90,12 @@ def _calls_in(entry: EntryRecord) -> tuple[ToolCallBlock, ...]:
         if isinstance(message, AssistantMessage)
         for call in message.tool_calls
     )
+
+
+def _what_is_wrong(call: ToolCallBlock, wrong: JsonObject) -> str:
+    malformed, duplicates = wrong.get("malformed"), wrong.get("duplicates")
+    if isinstance(malformed, dict) and call.id in malformed:
+        return f"The arguments of {call.name} are not valid JSON"
+    if isinstance(duplicates, dict) and call.id in duplicates:
+        return f"The call id {duplicates[call.id]} was used twice in one answer; call again"
+    return ""

@@ -1,15 +1,16 @@
 """The one result that every tool call gets: what a tool returned, or why there is nothing of it.
 
-Functions of a transaction, used in the commit in which the call's task ends.
+What is written here is written in the commit in which the call's task ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject, check_json
+from pidurable_actors._json import JSON, JsonObject, check_json, check_text
 from pidurable_actors.agent import LIVE, USAGE, ToolResult
 from pidurable_actors.records import (
     TOOL_RESULT,
@@ -18,16 +19,24 @@ from pidurable_actors.records import (
     TaskRecord,
     TextBlock,
     ToolResultMessage,
+    Usage,
     harness_error,
 )
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._tool_run import ToolRun
 
-__all__ = ["ResultCode", "ToolInput", "append_error", "append_result", "as_result"]
+__all__ = [
+    "ResultCode",
+    "ToolInput",
+    "append_result",
+    "as_result",
+    "error_result",
+    "settle_call",
+]
 
 ResultCode: TypeAlias = Literal[
     "tool_unavailable",
     "invalid_arguments",
+    "blocked",
     "interrupted",
     "aborted",
     "tool_error",
@@ -60,56 +69,50 @@ def as_result(name: str, value: object) -> ToolResult:
             raise TypeError(f"tool {name} returned {type(block).__name__} as content")
         check_json(attrs.asdict(block), "content")
     check_json(result.details, "details")
+    for diagnostic in result.diagnostics:
+        if not isinstance(diagnostic, dict):
+            raise TypeError(f"tool {name} returned {type(diagnostic).__name__} as a diagnostic")
+        check_json(diagnostic, "diagnostics")
+        check_text(diagnostic.get("code"), "diagnostics.code")
     return result
 
 
-def _error_content(shown: str, message: str) -> tuple[TextBlock | ImageBlock, ...]:
-    gap = "" if not shown or shown.endswith("\n") else "\n"
-    return (TextBlock(text=f"{shown}{gap}{harness_error(message)}"),)
-
-
-async def append_error(
-    tx: Tx,
-    task_input: ToolInput,
-    task: TaskRecord,
+def error_result(
     message: str,
     code: ResultCode,
     *,
     shown: str = "",
-    run: ToolRun | None = None,
+    details: JSON = None,
+    diagnostics: Iterable[JsonObject] = (),
+) -> ToolResult:
+    """The result by which the harness says why a call has none of its own.
+
+    Args:
+        message: for the model.
+        code: for programs.
+        shown: output to keep before the message.
+        details: what the tool gave as such before it ended.
+        diagnostics: what it added before it ended.
+    """
+    gap = "" if not shown or shown.endswith("\n") else "\n"
+    return ToolResult(
+        f"{shown}{gap}{harness_error(message)}",
+        details=details,
+        is_error=True,
+        diagnostics=({"code": code}, *diagnostics),
+    )
+
+
+async def append_result(
+    tx: Tx, task_input: ToolInput, task: TaskRecord, result: ToolResult
 ) -> None:
-    """Append the result by which the harness says why a call has none of its own.
+    """Append the one result of a model's call, and clear its slot.
 
     Args:
         tx: the commit.
         task_input: which call.
         task: the task of the call, or the one that would have started it.
-        message: for the model.
-        code: for programs.
-        shown: output to keep before the message.
-        run: whose details and diagnostics are kept.
-
-    Durability: stored with the commit of `tx`.
-
-    Cancellation: the commit rolls back.
-    """
-    data: JsonObject = {"diagnostics": [{"code": code}, *(run.diagnostics if run else ())]}
-    if run is not None and run.detail is not None:
-        data["details"] = run.detail
-    content = _error_content(shown, message)
-    await append_result(tx, task_input, task, content, data, is_error=True)
-
-
-async def append_result(
-    tx: Tx,
-    task_input: ToolInput,
-    task: TaskRecord,
-    content: tuple[TextBlock | ImageBlock, ...],
-    data: JSON,
-    *,
-    is_error: bool,
-) -> None:
-    """Append the one result of a call, and clear its slot.
+        result: what it came to.
 
     Durability: stored with the commit of `tx`.
 
@@ -118,12 +121,30 @@ async def append_result(
     message = ToolResultMessage(
         call_id=task_input.call_id,
         tool_name=task_input.tool_name,
-        content=content,
-        is_error=is_error,
+        content=result.content,
+        is_error=result.is_error,
     )
+    data: JsonObject = {}
+    # An error of the harness has details only when the tool had given some.
+    if result.details is not None or not result.diagnostics:
+        data["details"] = result.details
+    if result.diagnostics:
+        data["diagnostics"] = list(result.diagnostics)
     draft = EntryDraft(kind=TOOL_RESULT, model=(message,), data=data)
     tx.append_entry(task.conversation_id, draft)
+    await settle_call(tx, task_input.tool_name, task, result.usage)
+
+
+async def settle_call(tx: Tx, tool_name: str, task: TaskRecord, used: Usage | None) -> None:
+    """Clear the slot of a call that has its result, and count it.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
     live = await tx.doc(LIVE, task.conversation_id)
     live.tools.pop(str(task.id), None)
     usage = await tx.doc(USAGE, task.conversation_id)
-    usage.tools[task_input.tool_name] = usage.tools.get(task_input.tool_name, 0) + 1
+    usage.tools[tool_name] = usage.tools.get(tool_name, 0) + 1
+    if used is not None:
+        usage.add(f"tool/{tool_name}", used)

@@ -14,17 +14,19 @@ from typing import Any, Final, TypeVar, final, overload
 import outcome
 import trio
 
-from pidurable_actors._json import JSON, check_json, copy_json
-from pidurable_actors.agent import LIVE
+from pidurable_actors._json import JSON, JsonObject, check_json, copy_json
+from pidurable_actors.agent import LIVE, ToolResult
 from pidurable_actors.context import Context
 from pidurable_actors.errors import InvocationEnded
-from pidurable_actors.records import ConversationId, TaskId
-from pidurable_actors.runtime import Missing, Runtime
-from pidurable_actors.session import Tx
+from pidurable_actors.records import ConversationId, TaskId, TaskRecord
+from pidurable_actors.runtime import AgentChoice, ConversationHandle, Missing, Runtime
+from pidurable_actors.session import StartableTask, Tx
+from pidurable_actors.tasks._nested import NestedInput, call_tool
 
 __all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun"]
 
 T = TypeVar("T")
+InputT = TypeVar("InputT")
 
 OUTPUT_CHARS: Final = 50 * 1024
 """Characters of output kept; what comes first is dropped and counted."""
@@ -41,10 +43,19 @@ class ToolRun:
         runtime: the runtime of the call's task.
         call_id: the model's id of the call.
         key: the idempotency key of the intent.
+        nested: the task class of the calls that the tool makes; without it, it makes none.
     """
 
-    def __init__(self, runtime: Runtime, call_id: str, key: str) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        call_id: str,
+        key: str,
+        *,
+        nested: StartableTask[NestedInput] | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._nested = nested
         self._call_id = call_id
         self._key = key
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -56,7 +67,7 @@ class ToolRun:
         self._dirty = trio.Event()
         self._over = False
         self.detail: JSON = None
-        self.diagnostics: list[JSON] = []
+        self.diagnostics: list[JsonObject] = []
 
     # --- the tool's side (`ToolApi`) ---
 
@@ -149,6 +160,77 @@ class ToolRun:
         self._check()
         return await self._runtime.set_memo(name, value)
 
+    async def create_task(
+        self,
+        key: str,
+        actor: StartableTask[InputT],
+        task_input: InputT,
+        *,
+        background: bool = False,
+    ) -> TaskId:
+        """A task, made once for each key; see `ToolApi.create_task`.
+
+        Durability: on return the task is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        name = f"pi.task/{key}"
+
+        async def once(tx: Tx) -> TaskId:
+            known = (await tx.task(self.task_id)).memos.get(name)
+            if isinstance(known, int):
+                return TaskId(known)
+            owner = None if background else self.task_id
+            made = tx.create_task(actor, task_input, owner=owner, background=background)
+            tx.set_memo(self.task_id, name, made)
+            return made
+
+        return await self._runtime.commit(once)
+
+    async def wait_for_task(self, task_id: TaskId) -> TaskRecord:
+        """Wait until a task has ended.
+
+        Durability: what is returned is stored.
+
+        Cancellation: only the wait ends.
+        """
+        self._check()
+        return await self._runtime.wait_for_task(task_id)
+
+    async def conversation(self, conversation_id: int) -> ConversationHandle:
+        """The handle of a conversation.
+
+        Durability: it exists in storage.
+
+        Cancellation: nothing happened.
+        """
+        self._check()
+        return await self._runtime.conversation(conversation_id)
+
+    async def create_conversation(
+        self, key: str, *, agent: AgentChoice | None = None
+    ) -> ConversationHandle:
+        """A conversation that the call owns; see `ToolApi.create_conversation`.
+
+        Durability: on return it exists in storage.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        self._check()
+        return await self._runtime.create_conversation(key, agent=agent)
+
+    async def call(self, tool_name: str, arguments: JsonObject, *, key: str) -> ToolResult:
+        """Call another tool, once for each key; see `ToolApi.call`.
+
+        Durability: on return the result is stored.
+
+        Cancellation: only the wait ends; what was stored goes on.
+        """
+        self._check()
+        assert self._nested is not None, "the task of a call says what nested calls are"
+        return await call_tool(self._runtime, self._nested, tool_name, arguments, key=key)
+
     # --- the task's side ---
 
     @property
@@ -177,8 +259,9 @@ class ToolRun:
             ended = await outcome.acapture(work)
             storer.cancel()
         self._keep(self._decoder.decode(b"", final=True))
-        if self._runtime.context.reason == "close" and self._stored != self.shown:
-            # Only a crash may lose output. Bounded like every commit.
+        if self._runtime.context.reason in ("close", "abort") and self._stored != self.shown:
+            # Only a crash may lose output; after an abort the result is often written by another
+            # run, when what the call owns has ended. Bounded like every commit.
             with trio.CancelScope(shield=True):
                 await self._persist()
         return ended.unwrap()

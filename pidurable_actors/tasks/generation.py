@@ -10,25 +10,29 @@ Size: one state machine; its phases and the ways a request can end are read toge
 
 from __future__ import annotations
 
-from typing import TypeAlias, cast
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
 
 import attrs
 
 from pidurable_actors._json import JSON
 from pidurable_actors.agent import (
     AGENT,
+    CALLER,
     LIVE,
     PROVIDER,
     USAGE,
     AgentServices,
     GenerationInput,
     GenerationState,
+    Tool,
     ToolSlot,
     answer_run,
     fail_run,
     place_steering,
     place_writes,
 )
+from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
 from pidurable_actors.models import (
     Accumulator,
@@ -43,6 +47,7 @@ from pidurable_actors.records import (
     EntryDraft,
     EntryId,
     FaultedOutcome,
+    SubmissionId,
     TaskId,
     TaskOutcome,
     TaskRecord,
@@ -211,6 +216,23 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         return await self.commit(stop)
 
     @classmethod
+    async def run_values(cls, tx: Tx, task: TaskRecord) -> Mapping[ContextKey[Any], Any]:
+        """The caller of the run, for its tools and whatever they own.
+
+        Durability: reads what is stored.
+
+        Cancellation: the look-up is made again.
+        """
+        live = await tx.doc(LIVE, task.conversation_id)
+        for submission_id in live.run.submissions if live.run is not None else ():
+            caller = (await tx.submission(SubmissionId(submission_id))).caller
+            if caller is not None:
+                return {CALLER: caller}
+        # A run that another one started works for whom that works. One that nobody started works
+        # for nobody, whatever the host's own context says: what counts is what is stored.
+        return {CALLER: None} if await tx.above(task) is None else {}
+
+    @classmethod
     async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
         """End the run visibly when the task ends without its own code.
 
@@ -250,7 +272,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         return provider, ModelRequest(
             model_id=model_id,
             messages=model_context([entry for entry in entries if entry.id <= at.newest]),
-            tools=tuple(tool.spec for tool in services.registry.tools().values()),
+            tools=tuple(tool.spec for tool in self._tools.values()),
             options=agent,
             session_id=session,
         )
@@ -327,7 +349,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     def _is_sequential(self, calls: tuple[ToolCallBlock, ...]) -> bool:
         if self.settings.tool_mode == "sequential":
             return True
-        tools = self._services.registry.tools()
+        tools = self._tools
         return any(call.name in tools and tools[call.name].mode == "sequential" for call in calls)
 
     async def _request_failed(
@@ -427,3 +449,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     @property
     def _services(self) -> AgentServices:
         return self.runtime.service(AgentServices)
+
+    @property
+    def _tools(self) -> dict[str, Tool]:
+        """The tools that the model is told of."""
+        return self._services.registry.tools(called_by="model")

@@ -1,23 +1,28 @@
-"""``pi.tool``: one tool call, from the model's wish to its one result.
+"""``pi.tool`` and ``pi.call``: one tool call, from the wish of a model or a tool to its one result.
 
 Phase ``call`` resolves and validates; then the intent is stored: final arguments, replay policy and
 a fresh idempotency key; phase ``execute`` runs the tool and stores its result. A run that *enters*
 at ``execute`` without having passed ``call`` was cut off there, by a crash or a close: then the
 stored and the present replay policy decide, and only when both agree is anything done again.
 
-Invariant: every call that reaches this task gets exactly one result, also when it is cut off too
+The two kinds differ in who calls, where the call is read from, and where its result goes: that of a
+model's call to the transcript, that of a nested one to the outcome of its task.
+
+Invariant: every call that reaches its task gets exactly one result, also when it is cut off too
 often, aborted, or its tool is gone.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, Literal, TypeAlias
+
 import attrs
 import trio
 
-from pidurable_actors._json import JsonObject
+from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.agent import (
+    CALLER,
     LIVE,
-    USAGE,
     AgentServices,
     ArgumentsInvalid,
     NotDone,
@@ -27,7 +32,6 @@ from pidurable_actors.agent import (
     Unknown,
 )
 from pidurable_actors.records import (
-    AssistantMessage,
     EntryId,
     FailedOutcome,
     FaultedOutcome,
@@ -49,16 +53,22 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
+from pidurable_actors.tasks._nested import NestedInput, result_to_json
+from pidurable_actors.tasks._rounds import find_call
 from pidurable_actors.tasks._tool_results import (
     ResultCode,
     ToolInput,
-    append_error,
     append_result,
     as_result,
+    error_result,
+    settle_call,
 )
 from pidurable_actors.tasks._tool_run import ToolRun
 
-__all__ = ["Call", "Execute", "ToolInput", "ToolTask"]
+__all__ = ["Call", "Execute", "NestedCall", "ToolInput", "ToolTask"]
+
+Step: TypeAlias = Next[Any]
+"""What a phase returns; what an outcome carries is for each of the two kinds to say."""
 
 
 @attrs.frozen
@@ -75,8 +85,10 @@ class Execute(Checkpoint, phase="execute"):
     key: str
 
 
-class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=True):
-    """One tool call."""
+class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=True):
+    """One tool call of a model."""
+
+    called_by: ClassVar[Literal["model", "tools"]] = "model"
 
     _passed_call = False
     _run_now: ToolRun | None = None
@@ -86,8 +98,8 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         return Call()
 
     @phase(Call)
-    async def call(self, at: Call) -> Next[None]:
-        """Resolve the tool and validate the arguments; store the intent.
+    async def call(self, at: Call) -> Step:
+        """Resolve the tool, see whether the call is allowed and valid, and store the intent.
 
         Durability: the intent is stored before the tool runs.
 
@@ -97,6 +109,9 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         tool = self._tool()
         if tool is None:
             return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
+        if not self._is_allowed(tool):
+            message = f"Tool {block.name} is not allowed for this caller"
+            return await self._fail("blocked", message)
         if unusable:
             return await self._fail("invalid_arguments", unusable)
         try:
@@ -108,7 +123,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         return Continue(Execute(arguments=block.arguments, replay=tool.replay, key=key))
 
     @phase(Execute)
-    async def execute(self, at: Execute) -> Next[None]:
+    async def execute(self, at: Execute) -> Step:
         """Run the tool, or apply the replay policy when an earlier run was cut off here.
 
         Durability: the result is stored with the end of the task.
@@ -133,7 +148,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         Cancellation: runs again at the next open.
         """
         message = f"Tool {self.input.tool_name} was aborted{_perhaps(self.runtime.record)}"
-        return await self._settle_error("aborted", message, Aborted("aborted"), self._run_now)
+        return await self._fail("aborted", message, self._run_now)
 
     @classmethod
     async def ended_by_runtime(cls, tx: Tx, task: TaskRecord, outcome: TaskOutcome) -> TaskOutcome:
@@ -152,14 +167,15 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             if limit
             else f"Tool {name} failed{_perhaps(task)}"
         )
-        live = await tx.doc(LIVE, task.conversation_id)
-        slot = live.tools.get(str(task.id))
-        await append_error(tx, task_input, task, message, code, shown=slot.output if slot else "")
-        return FailedOutcome(error={"reason": code}) if limit else outcome
+        result = error_result(message, code, shown=await _stored_output(tx, task))
+        await cls._keep(tx, task, result)
+        if limit:
+            return FailedOutcome(error={"reason": code}, result=cls._carried(result))
+        return outcome
 
     # --- running ---
 
-    async def _run(self, tool: Tool, at: Execute) -> Next[None]:
+    async def _run(self, tool: Tool, at: Execute) -> Step:
         run = self._begin(at)
         timeout_s = tool.timeout_s or self.settings.tool_timeout_s
         result: ToolResult | None = None
@@ -186,7 +202,7 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             )
         return await self._store_result(result, run)
 
-    async def _reconcile(self, tool: Tool, at: Execute) -> Next[None]:
+    async def _reconcile(self, tool: Tool, at: Execute) -> Step:
         assert tool.on_reconcile is not None, "checked when the extension was made"
         handler = tool.on_reconcile
         run = self._begin(at)
@@ -208,10 +224,10 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
         return await self._interrupted()
 
     def _begin(self, at: Execute) -> ToolRun:
-        self._run_now = ToolRun(self.runtime, self.input.call_id, at.key)
+        self._run_now = ToolRun(self.runtime, self.input.call_id, at.key, nested=NestedCall)
         return self._run_now
 
-    async def _interrupted(self) -> Next[None]:
+    async def _interrupted(self) -> Step:
         name = self.input.tool_name
         return await self._fail(
             "interrupted", f"Tool {name} was interrupted and may have partially run"
@@ -219,25 +235,16 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
 
     # --- results ---
 
-    async def _store_result(self, result: ToolResult, run: ToolRun) -> Next[None]:
-        data: JsonObject = {"details": run.detail if result.details is None else result.details}
-        if run.diagnostics:
-            data["diagnostics"] = run.diagnostics
+    async def _store_result(self, result: ToolResult, run: ToolRun) -> Step:
+        result = attrs.evolve(
+            result,
+            details=run.detail if result.details is None else result.details,
+            diagnostics=(*result.diagnostics, *run.diagnostics),
+        )
+        ending = Completed(self._carried(result))
 
-        ending = Completed(None)
-
-        async def settle(tx: Tx) -> Next[None]:
-            await append_result(
-                tx,
-                self.input,
-                self.runtime.record,
-                result.content,
-                data,
-                is_error=result.is_error,
-            )
-            if result.usage is not None:
-                usage = await tx.doc(USAGE, self.conversation_id)
-                usage.add(f"tool/{self.input.tool_name}", result.usage)
+        async def settle(tx: Tx) -> Step:
+            await self._keep(tx, self.runtime.record, result)
             return ending
 
         # A result that exists must not be lost to a cancellation that comes before it is stored.
@@ -246,51 +253,79 @@ class ToolTask(TaskActor[ToolInput, None], kind="pi.tool", version=1, builtin=Tr
             await self.commit(settle)
         return ending
 
-    async def _fail(self, code: ResultCode, message: str, run: ToolRun | None = None) -> Next[None]:
-        ending = Failed({"code": code, "message": message})
-        return await self._settle_error(code, message, ending, run)
-
-    async def _settle_error(
-        self,
-        code: ResultCode,
-        message: str,
-        ending: Failed | Aborted,
-        run: ToolRun | None = None,
+    async def _fail(
+        self, code: ResultCode, message: str, run: ToolRun | None = None
     ) -> Failed | Aborted:
         async def settle(tx: Tx) -> Failed | Aborted:
-            live = await tx.doc(LIVE, self.conversation_id)
-            slot = live.tools.get(str(self.task_id))
-            shown = run.shown if run is not None else slot.output if slot is not None else ""
-            await append_error(
-                tx, self.input, self.runtime.record, message, code, shown=shown, run=run
+            record = self.runtime.record
+            shown = await _stored_output(tx, record) if run is None else run.shown
+            result = error_result(
+                message,
+                code,
+                shown=shown,
+                details=None if run is None else run.detail,
+                diagnostics=() if run is None else run.diagnostics,
             )
-            return ending
+            await self._keep(tx, record, result)
+            if code == "aborted":
+                return Aborted(message)
+            return Failed({"code": code, "message": message}, result=self._carried(result))
 
         return await self.commit(settle)
+
+    @classmethod
+    async def _keep(cls, tx: Tx, task: TaskRecord, result: ToolResult) -> None:
+        """Store the result beside the outcome."""
+        await append_result(tx, from_json(task.input, ToolInput, "input"), task, result)
+
+    @classmethod
+    def _carried(cls, result: ToolResult) -> JSON:
+        """What the outcome itself has of the result."""
+        return None
 
     # --- looking up ---
 
     def _tool(self) -> Tool | None:
-        return self.runtime.service(AgentServices).registry.tools().get(self.input.tool_name)
+        tools = self.runtime.service(AgentServices).registry.tools(called_by=self.called_by)
+        return tools.get(self.input.tool_name)
+
+    def _is_allowed(self, tool: Tool) -> bool:
+        try:
+            return tool.allows(self.context.get(CALLER))
+        except Exception as error:  # noqa: BLE001 - a predicate that fails allows nothing
+            self.report(error)
+            return False
 
     async def _read_call(self) -> tuple[ToolCallBlock, str]:
         """The call, and what is wrong with it; empty when it can be run."""
-        entry = await self.entry(EntryId(self.input.entry))
-        wrong = entry.data if isinstance(entry.data, dict) else {}
-        for message in entry.model or ():
-            for block in message.tool_calls if isinstance(message, AssistantMessage) else ():
-                if block.id == self.input.call_id:
-                    return block, _what_is_wrong(block, wrong)
-        raise LookupError(f"entry {entry.id} has no call {self.input.call_id!r}")
+        return find_call(await self.entry(EntryId(self.input.entry)), self.input.call_id)
 
 
-def _what_is_wrong(call: ToolCallBlock, wrong: JsonObject) -> str:
-    malformed, duplicates = wrong.get("malformed"), wrong.get("duplicates")
-    if isinstance(malformed, dict) and call.id in malformed:
-        return f"The arguments of {call.name} are not valid JSON"
-    if isinstance(duplicates, dict) and call.id in duplicates:
-        return f"The call id {duplicates[call.id]} was used twice in one answer; call again"
-    return ""
+class NestedCall(ToolTask, kind="pi.call", version=1, builtin=True):
+    """One tool call of a tool; made by `ToolApi.call`."""
+
+    called_by = "tools"
+
+    @classmethod
+    async def _keep(cls, tx: Tx, task: TaskRecord, result: ToolResult) -> None:
+        called = from_json(task.input, ToolInput, "input")
+        await settle_call(tx, called.tool_name, task, result.usage)
+
+    @classmethod
+    def _carried(cls, result: ToolResult) -> JSON:
+        return result_to_json(result)
+
+    async def _read_call(self) -> tuple[ToolCallBlock, str]:
+        called = from_json(self.runtime.record.input, NestedInput, "input")
+        await trio.lowlevel.checkpoint()
+        block = ToolCallBlock(id=called.call_id, name=called.tool_name, arguments=called.arguments)
+        return block, ""
+
+
+async def _stored_output(tx: Tx, task: TaskRecord) -> str:
+    live = await tx.doc(LIVE, task.conversation_id)
+    slot = live.tools.get(str(task.id))
+    return "" if slot is None else slot.output
 
 
 def _perhaps(task: TaskRecord) -> str:

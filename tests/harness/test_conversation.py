@@ -21,8 +21,8 @@ from pidurable_actors.errors import (
     StorageRequestError,
     UnknownModel,
 )
-from pidurable_actors.harness import UNSET, AgentChoice
 from pidurable_actors.records import ROOT_ID, EntryDraft, TextBlock, UserMessage
+from pidurable_actors.runtime import UNSET, AgentChoice
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._agents import (
     MODEL,

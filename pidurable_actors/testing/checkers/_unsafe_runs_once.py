@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from pidurable_actors.records import Batch, PutTask, TaskId
 from pidurable_actors.runtime import checkpoint_in
-from pidurable_actors.tasks.tool import Execute, ToolTask
+from pidurable_actors.tasks.tool import Execute, NestedCall, ToolTask
 from pidurable_actors.testing._trace import Began, Crashed, Opened, Stored, ToolEntered
 from pidurable_actors.testing._world import World
 from pidurable_actors.testing.checkers._broken import broken
@@ -22,6 +22,7 @@ __all__ = ["unsafe_runs_once"]
 Run: TypeAlias = tuple[TaskId, str]
 """The task of a call, and the model's id of it."""
 
+_KINDS: Final = (ToolTask.definition.kind, NestedCall.definition.kind)
 _PROMISE: Final = (
     "a tool runs after its intent is stored, each time with the key that is stored there, and an "
     'unsafe one (replay="unsafe") at most once'
@@ -79,7 +80,7 @@ class _Intents:
         self._under_way = ()
         for batch in batches:
             for change in batch.changes:
-                if isinstance(change, PutTask) and change.record.kind == ToolTask.definition.kind:
+                if isinstance(change, PutTask) and change.record.kind in _KINDS:
                     at = checkpoint_in(change.record)
                     if at is not None and at["phase"] == Execute.phase_name:
                         self._note(change.record.id, batch.number, str(at.get("key")))

@@ -1,0 +1,62 @@
+"""Making a conversation: its record, what it runs with, its id at the provider."""
+
+from __future__ import annotations
+
+from pidurable_actors.agent._documents import AGENT, PROVIDER
+from pidurable_actors.agent._services import AgentServices
+from pidurable_actors.errors import MisuseError
+from pidurable_actors.records import ConversationRecord, TaskId
+from pidurable_actors.runtime import AgentChoice
+from pidurable_actors.session import Tx
+
+__all__ = ["check_agent", "new_conversation"]
+
+
+def check_agent(services: AgentServices, agent: AgentChoice | None) -> None:
+    """Refuse an agent that cannot run, before anything is written.
+
+    Raises:
+        MisuseError: it is no `AgentChoice`.
+        UnknownModel: no installed provider serves its model.
+    """
+    if agent is None:
+        return
+    if not isinstance(agent, AgentChoice):
+        raise MisuseError(f"agent= takes AgentChoice(model=...), not {agent!r}.")
+    if agent.model is not None:
+        services.models.resolve(agent.model)
+
+
+async def new_conversation(
+    tx: Tx,
+    services: AgentServices,
+    *,
+    agent: AgentChoice | None,
+    record: ConversationRecord | None = None,
+    owner: TaskId | None = None,
+) -> ConversationRecord:
+    """Create a conversation with its first choices.
+
+    Args:
+        tx: the commit.
+        services: chance, for the session id.
+        agent: what it runs with.
+        record: the root's record.
+        owner: the task that owns it.
+
+    Raises:
+        TaskRefused: the owner is missing, ending or abort-marked.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    made = tx.create_conversation(record, owner=owner)
+    if agent is not None:
+        state = await tx.doc(AGENT, made.id)
+        state.model = agent.model
+        state.thinking_level = agent.thinking_level
+        state.max_output_tokens = agent.max_output_tokens
+    provider = await tx.doc(PROVIDER, made.id)
+    provider.session_id = services.chance.session_id(tx.now_ms)
+    return made
