@@ -205,7 +205,34 @@ def _growth(sizes: Sizes) -> list[Row]:
         *made,
         _less("ended-blocks", what, "blocks/1000 tasks", "ended-memory", "blocks", 50),
         _less("ended-resident", what, "KB/1000 tasks", "ended-memory", "resident_kb"),
+        *_owning(sizes),
     ]
+
+
+def _owning(sizes: Sizes) -> list[Row]:
+    what = f"left in memory by {sizes.subagents:,} ended subagents"
+    return [
+        *(
+            Row(
+                name=f"owning-{shape}",
+                what=f"{_OWNING[shape]}, {many:,} (raw: {few:,})",
+                unit="us CPU each",
+                better="less",
+                ours=Reading(f"owning-{shape}", "many_us"),
+                others={"raw": Reading(f"owning-{shape}", "few_us")},
+                goal=_FLAT,
+            )
+            for shape, (few, many) in sizes.owning.items()
+        ),
+        _less("subagents-blocks", what, "blocks/1000", "subagents-memory", "blocks", 50),
+    ]
+
+
+_OWNING = {
+    "children": "live children of one owner: made, run, aborted",
+    "chain": "a chain of owned tasks: built, aborted from the top",
+    "subagents": "conversations that a task owns, one after another",
+}
 
 
 _NAMES = {

@@ -44,6 +44,8 @@ class Sizes:
     growth: tuple[int, int]
     growth_steps: int
     ended: int
+    owning: Mapping[str, tuple[int, int]]
+    subagents: int
 
 
 FULL = Sizes(
@@ -62,6 +64,8 @@ FULL = Sizes(
     growth=(100, 10_000),
     growth_steps=1_000,
     ended=10_000,
+    owning={"children": (1_000, 10_000), "chain": (250, 500), "subagents": (1_000, 10_000)},
+    subagents=10_000,
 )
 QUICK = Sizes(
     one=50,
@@ -79,6 +83,8 @@ QUICK = Sizes(
     growth=(10, 200),
     growth_steps=20,
     ended=100,
+    owning={"children": (5, 20), "chain": (5, 10), "subagents": (5, 10)},
+    subagents=20,
 )
 
 
@@ -159,6 +165,11 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
             "measure_growth", "beside", many=many, counts=sizes.growth, steps=sizes.growth_steps
         )
     made["ended-memory"] = _called("measure_growth", "memory_after", tasks=sizes.ended)
+    for owned, counts in sizes.owning.items():
+        made[f"owning-{owned}"] = _called("measure_owning", "owning", shape=owned, counts=counts)
+    made["subagents-memory"] = _called(
+        "measure_owning", "memory_after_subagents", count=sizes.subagents
+    )
     for peer in PEERS:
         made[f"{peer}-kill"] = partial(_kill_peer, sizes, peer)
         made[f"{peer}-cold"] = _scripted(peer, "cold", until="first")

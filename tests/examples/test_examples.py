@@ -95,6 +95,27 @@ repeat it with explore(..., replay='0:6') or pytest --crash-replay=0:6
 with a key: 198 crash points, 99 recoveries, no failure
 """
 
+SUBAGENTS: Final = """\
+pi.user: Check the shop.
+pi.assistant: Noted.
+pi.tool-result: The watcher has started.
+pi.tool-result: No news on prices.
+pi.assistant: Noted.
+pi.user: Report: No news on alarms.
+pi.assistant: Noted.
+"""
+
+CHECKOUT: Final = """\
+killed: exit code -9
+CompletedOutcome(result=['aborted', 'failed', 'aborted', 'aborted'], status='completed')
+again: exit code 0
+charge amex, charge jcb, charge visa, refund amex, refund jcb, refund visa
+killed: exit code -9
+AbortedOutcome(reason='the customer left', status='aborted')
+again: exit code 0
+charge amex, charge jcb, charge mastercard, charge visa, refund amex, refund jcb, refund mastercard, refund visa
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -103,6 +124,8 @@ PROMISES: Final = [
     ("tracker.py", [], TRACKER),
     ("append_probe.py", [], APPEND_PROBE),
     ("crash_test_your_tool.py", [], CRASH_TEST),
+    ("subagents.py", [], SUBAGENTS),
+    ("checkout.py", [], CHECKOUT),
 ]
 
 
