@@ -116,6 +116,13 @@ again: exit code 0
 charge amex, charge jcb, charge mastercard, charge visa, refund amex, refund jcb, refund mastercard, refund visa
 """
 
+SUBAGENT_CONTROL: Final = """\
+Done: Measure ants and bees.
+at work: example.worker (running) example.worker (running)
+stopped: AbortedOutcome(reason='no bees today', status='aborted')
+Report: Done: red ants only
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -125,6 +132,7 @@ PROMISES: Final = [
     ("append_probe.py", [], APPEND_PROBE),
     ("crash_test_your_tool.py", [], CRASH_TEST),
     ("subagents.py", [], SUBAGENTS),
+    ("subagent_control.py", [], SUBAGENT_CONTROL),
     ("checkout.py", [], CHECKOUT),
 ]
 
