@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pidurable_actors import CALLER, Reply, Settings, ToolApi, ToolResult, tool
-from pidurable_actors._json import JSON
+from pidurable_actors import CALLER, Reply, Settings, ToolApi, ToolResult, Tx, tool
+from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent import ToolSlot
 from pidurable_actors.errors import InvalidValue, InvocationEnded, MisuseError
@@ -213,7 +213,7 @@ async def test_an_error_keeps_the_output_and_the_details_of_the_nested_call() ->
 
 
 async def test_a_nested_call_works_for_the_caller_of_the_run() -> None:
-    seen: list[object] = []
+    seen: list[JsonObject | None] = []
 
     @tool("inner", callers=["tools"], allow=lambda caller: caller["role"] == "admin")
     async def inner(*, api: ToolApi) -> str:
@@ -338,6 +338,12 @@ async def test_a_call_that_cannot_be_stored_is_refused_on_the_spot(
 
 
 async def test_the_arguments_are_those_of_the_moment_of_the_call() -> None:
+    """They are changed while the call waits for a commit that came before it."""
+    free = trio.Event()
+
+    async def hold(_: Tx) -> None:
+        await free.wait()
+
     async def body(api: ToolApi) -> ToolResult:
         arguments: dict[str, Any] = {"a": 1}
         result = ToolResult("none")
@@ -347,9 +353,12 @@ async def test_the_arguments_are_those_of_the_moment_of_the_call() -> None:
             result = await api.call("add", arguments, key="sum")
 
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(api.commit, hold)
+            await wait_all_tasks_blocked()
             nursery.start_soon(one)
             await wait_all_tasks_blocked()
             arguments["a"] = "changed"
+            free.set()
         return result
 
     assert (await run(outer(body), adder())).text == "2"
