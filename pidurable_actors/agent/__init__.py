@@ -46,7 +46,9 @@ from pidurable_actors.agent._services import (
     GenerationInput,
 )
 from pidurable_actors.agent._tool import (
+    Allow,
     Around,
+    Caller,
     ExecutionMode,
     Replay,
     Tool,
@@ -72,8 +74,10 @@ __all__ = [
     "USAGE",
     "AgentServices",
     "AgentState",
+    "Allow",
     "ArgumentsInvalid",
     "Around",
+    "Caller",
     "ExecutionMode",
     "Extension",
     "GenerationInput",

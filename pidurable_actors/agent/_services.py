@@ -21,9 +21,11 @@ from pidurable_actors.settings import Settings
 __all__ = ["CALLER", "AgentServices", "GenerationInput"]
 
 CALLER: Final[ContextKey[JsonObject]] = ContextKey("caller")
-"""Who a run works for: the `caller` stored with its first submission that has one.
+"""Who a run works for: the `caller` stored with its first submission.
 
-``api.context.get(CALLER)`` in a tool; None when no submission of the run named a caller.
+``api.context.get(CALLER)`` in a tool; None when that submission named no caller, whoever joins the
+run later. The run of a conversation that a task owns works for whom that task works, unless its own
+submission says otherwise.
 """
 
 

@@ -224,10 +224,12 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         Cancellation: the look-up is made again.
         """
         live = await tx.doc(LIVE, task.conversation_id)
-        for submission_id in live.run.submissions if live.run is not None else ():
-            caller = (await tx.submission(SubmissionId(submission_id))).caller
-            if caller is not None:
-                return {CALLER: caller}
+        if live.run is not None and live.run.submissions:
+            # The first alone: who joins a run later must not lend it, after a restart, rights that
+            # it did not begin with.
+            first = await tx.submission(SubmissionId(live.run.submissions[0]))
+            if first.caller is not None:
+                return {CALLER: first.caller}
         # A run that another one started works for whom that works. One that nobody started works
         # for nobody, whatever the host's own context says: what counts is what is stored.
         return {CALLER: None} if await tx.above(task) is None else {}

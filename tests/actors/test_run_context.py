@@ -344,3 +344,32 @@ async def test_fifty_conversations_at_once_see_each_their_own_caller() -> None:
             nursery.start_soon(ask, conversation, number)
     assert looked == set(range(50))
     assert wrong == []
+
+
+async def test_who_joins_a_run_lends_it_no_rights_not_even_after_a_restart() -> None:
+    """A run without a caller is steered by one; its tools work for nobody before and after."""
+    seen: list[object] = []
+
+    @tool("who", replay="safe")
+    async def who(*, api: ToolApi) -> str:
+        """Look for whom it works."""
+        caller = api.context.get(CALLER)
+        seen.append(caller)
+        await trio.sleep(10)
+        return "seen"
+
+    def twice(at: ScriptedContext) -> Reply:
+        rounds = len(at.tool_results("who"))
+        return calling(call("who", f"c{rounds}")) if rounds < 2 else Reply("done")
+
+    storage = MemoryStorage()
+    async with open_agent(storage, ScriptedModel(twice), who) as agent:
+        await agent.root.submit("go", request_id="r1")
+        await trio.sleep(1)
+        await agent.root.submit("and now", when_busy="steer", caller=ADA)
+        await trio.sleep(15)
+        left = storage.snapshot()
+    async with open_agent(left, ScriptedModel(twice), who) as agent:
+        assert (await agent.ask("go", request_id="r1")).status == "done"
+    assert len(seen) >= 3
+    assert set(map(str, seen)) == {"None"}
