@@ -104,6 +104,22 @@ class Host:
         await self._storage.wait_durable(state.number)
         return True
 
+    async def work_ended(self, task_id: TaskId) -> bool:
+        """Whether nothing below a task lives; then the ends of what was below it are stored.
+
+        For a task that is given no new work.
+
+        Durability: as it says.
+
+        Cancellation: only the wait ends.
+        """
+        state = self._storage.line.state
+        if state.ordinary_below(task_id):
+            await trio.lowlevel.checkpoint()
+            return False
+        await self._storage.wait_durable(state.number)
+        return True
+
     def is_live(self, task_id: TaskId) -> bool:
         """Whether a task is known to have no durable end; False says nothing about storage."""
         line = self._storage.line

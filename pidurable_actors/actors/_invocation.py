@@ -237,10 +237,9 @@ class Invocation:
         return record
 
     async def _abort(self, actor: AnyActor) -> None:
-        nothing_below = await self._host.commit(
-            lambda tx: tx.tasks.below(self._record.id) == 0, self._runtime.binding
-        )
-        if not nothing_below or self._stop in ("close", "failed"):
+        # Stored, not only admitted: the handler sees final outcomes, and a crash leaves them.
+        work_ended = await self._host.work_ended(self._record.id)
+        if not work_ended or self._stop in ("close", "failed"):
             await self._release()
             return
         self._aborting = self._runtime.aborting = True

@@ -50,6 +50,10 @@ class InvocationHost(Protocol):
         """Whether an abort mark of a live task is admitted; then it is stored on return."""
         ...
 
+    async def work_ended(self, task_id: TaskId) -> bool:
+        """Whether nothing below a marked task lives; then the ends below it are stored."""
+        ...
+
     async def get_task(self, task_id: TaskId) -> TaskRecord:
         """The durable record of any task."""
         ...
