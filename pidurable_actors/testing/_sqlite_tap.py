@@ -188,12 +188,13 @@ class Tap:
         original_at = methods_at.value
         assert original_at is not None
         original = _Methods.from_address(original_at)
-        used = [file for file, _ in list(self._open.values())]
-        file = self._ledger.open(name, used=used, read=partial(_content, original, at))
+        file = self._ledger.open(name, read=partial(_content, original, at))
         self._open[at] = file, original
-        if original_at not in self._telling:
-            self._telling[original_at] = self._that_tell(original)
-        methods_at.value = addressof(self._telling[original_at])
+        telling = self._telling.get(original_at)
+        if telling is None:
+            # Whichever thread comes first: SQLite keeps the address, so the copy must never go.
+            telling = self._telling.setdefault(original_at, self._that_tell(original))
+        methods_at.value = addressof(telling)
 
     def _that_tell(self, original: _Methods) -> _Methods:
         methods = _Methods.from_buffer_copy(original)
@@ -205,7 +206,8 @@ class Tap:
 
     def _closed(self, at: int) -> int:
         # First: as soon as it is closed, another thread's file may have the address.
-        _, original = self._open.pop(at)
+        file, original = self._open.pop(at)
+        self._ledger.close(file)
         code: int = original.xClose(at)
         return code
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count, zip_longest
 from pathlib import PurePosixPath
@@ -124,6 +125,7 @@ class Ledger:
         self._pending: list[Change] = []
         self._files: Final[dict[str, File]] = {}
         self._numbers: Final = count(1)
+        self._users: Final = Counter[File]()
         self._last = 0
 
     def found(self, name: str, content: bytes) -> File:
@@ -150,13 +152,13 @@ class Ledger:
         with self._lock:
             return self._last
 
-    def open(self, name: str, *, used: Sequence[File], read: Callable[[], bytes]) -> File:
-        """Note that a file is opened.
+    def open(self, name: str, *, read: Callable[[], bytes]) -> File:
+        """Note that a file is opened, before anything is done with it.
 
         Args:
             name: its name.
-            used: the files that are open; only what nobody uses can be compared with the notes.
-            read: what the file holds.
+            read: what the file holds. Only a file that nobody else has open can be compared with
+                the notes: a change by another thread may have happened and not be noted yet.
 
         Raises:
             MisuseError: that is not what was noted.
@@ -168,12 +170,18 @@ class Ledger:
                 self._add("create", file)
                 if content := read():
                     self._add("write", file, 0, content)
-            elif file not in used and self._written(file) != read():
+            elif not self._users[file] and self._written(file) != read():
                 raise MisuseError(
                     f"{name} was changed by something else than the watched SQLite; do that before "
                     "the watch is entered."
                 )
+            self._users[file] += 1
             return file
+
+    def close(self, file: File) -> None:
+        """Note that one who opened a file does nothing with it any more."""
+        with self._lock:
+            self._users[file] -= 1
 
     def write(self, file: File, at: int, data: bytes) -> None:
         """Note bytes that were written."""

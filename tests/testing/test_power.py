@@ -10,8 +10,9 @@ import _json
 import _sqlite3
 import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -187,6 +188,15 @@ def test_a_deleted_name_returns_unless_its_directory_is_synced(
         assert ("a.db-journal" in watch.kept()) == returns
 
 
+@pytest.fixture
+def _threads_take_turns_quickly() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("_threads_take_turns_quickly")
 def test_threads_with_connections_of_their_own_are_all_seen(folder: Path) -> None:
     def work(name: str) -> None:
         with closing(sqlite3.connect(folder / name, isolation_level=None, timeout=60)) as database:
@@ -256,10 +266,10 @@ def test_a_sync_covers_what_was_noted_before_it_began() -> None:
 
 def test_a_sync_of_a_directory_covers_the_names_in_it_and_no_other() -> None:
     ledger = Ledger()
-    below = ledger.open("below/a", used=(), read=bytes)
-    beside = ledger.open("a", used=(), read=bytes)
+    below = ledger.open("below/a", read=bytes)
+    beside = ledger.open("a", read=bytes)
     began = ledger.mark()
-    late = ledger.open("b", used=(), read=bytes)
+    late = ledger.open("b", read=bytes)
     ledger.sync(late, through=ledger.mark(), folder=began)
     assert _kept(ledger) == {"a"}
     ledger.sync(below, through=ledger.mark(), folder=ledger.mark())
@@ -273,7 +283,7 @@ def test_a_name_that_is_made_again_is_another_file() -> None:
     ledger = Ledger()
     ledger.found("log", b"old")
     ledger.delete("log", folder=None)
-    file = ledger.open("log", used=(), read=bytes)
+    file = ledger.open("log", read=bytes)
     ledger.write(file, 0, b"new")
     ledger.sync(file, through=ledger.mark(), folder=None)
     left = [image for _, image in images(*ledger.snapshot())]
