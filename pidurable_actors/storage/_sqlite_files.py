@@ -24,7 +24,7 @@ from pidurable_actors.storage._sqlite_errors import driver_errors, translate_ope
 from pidurable_actors.storage._sqlite_queries import HEAD
 from pidurable_actors.storage._sqlite_schema import MIGRATIONS, Migrations, migrate, stored_version
 
-__all__ = ["Durability", "Place", "connect", "open_owner", "open_reader", "roll_back"]
+__all__ = ["Durability", "Place", "connect", "open_owner", "open_reader", "read_head", "roll_back"]
 
 Durability: TypeAlias = Literal["process", "power"]
 
@@ -68,6 +68,7 @@ def open_owner(place: Place) -> tuple[FileLock, sqlite3.Connection, Head]:
             undo.callback(connection.close)
             # Looked at before the first setting that would change another program's file.
             _version(place, connection)
+            _check_length(place, connection, real_path)
             _configure(place, connection)
             head = _take_over(place, connection)
         except driver_errors as error:
@@ -102,7 +103,8 @@ def open_reader(place: Place) -> tuple[sqlite3.Connection, Head]:
                     f"{place.name} has the older format {version}; open it once as its owner, "
                     "which migrates it."
                 )
-            head = _head(place, connection)
+            _check_length(place, connection, real_path)
+            head = read_head(place, connection)
         except driver_errors as error:
             raise translate_open(error, place.name) from error
         undo.pop_all()
@@ -114,6 +116,21 @@ def connect(place: Place) -> sqlite3.Connection:
     connection = _connect(place, Path(os.path.realpath(place.path)), mode="rw")
     _configure(place, connection)
     return connection
+
+
+def read_head(place: Place, connection: sqlite3.Connection) -> Head:
+    """Where the open file stands.
+
+    Raises:
+        StorageCorrupt: it does not say so.
+        sqlite3.Error: it cannot be read.
+    """
+    row: tuple[int, int, int] | None = connection.execute(HEAD).fetchone()
+    if row is None:
+        raise StorageCorrupt(f"{place.name}: the table meta has lost its row.")
+    if not all(isinstance(number, int) for number in row):
+        raise StorageCorrupt(f"{place.name}: the table meta holds {row!r}, which is no head.")
+    return Head(commit=row[0], next_id=row[1], epoch=row[2])
 
 
 def roll_back(connection: sqlite3.Connection) -> bool:
@@ -155,6 +172,23 @@ def _locate(place: Place) -> tuple[Path, bool]:
             "but one."
         )
     return real_path, True
+
+
+def _check_length(place: Place, connection: sqlite3.Connection, real_path: Path) -> None:
+    """Refuse a file that was cut, before it is found out page by page, or never.
+
+    Raises:
+        StorageCorrupt: the file is shorter than it says.
+    """
+    # In this order: an owner may write meanwhile, and what its log holds may go into the file.
+    pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
+    page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
+    log = real_path.with_name(f"{real_path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        return
+    size, wanted = real_path.stat().st_size, pages * page_bytes
+    if size < wanted:
+        raise StorageCorrupt(f"{place.name}: the file is cut off, {size} of {wanted} bytes.")
 
 
 def _create(place: Place, real_path: Path) -> None:
@@ -218,19 +252,10 @@ def _take_over(place: Place, connection: sqlite3.Connection) -> Head:
     version = _version(place, connection)
     migrate(connection, version, place.migrations)
     connection.execute("UPDATE meta SET epoch = epoch + 1")
-    head = _head(place, connection)
+    head = read_head(place, connection)
     connection.execute("COMMIT")
     return head
 
 
 def _version(place: Place, connection: sqlite3.Connection) -> int:
     return stored_version(connection, place.name, newest=len(place.migrations))
-
-
-def _head(place: Place, connection: sqlite3.Connection) -> Head:
-    row: tuple[int, int, int] | None = connection.execute(HEAD).fetchone()
-    if row is None:
-        raise StorageCorrupt(f"{place.name}: the table meta has lost its row.")
-    if not all(isinstance(number, int) for number in row):
-        raise StorageCorrupt(f"{place.name}: the table meta holds {row!r}, which is no head.")
-    return Head(commit=row[0], next_id=row[1], epoch=row[2])

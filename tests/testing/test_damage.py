@@ -213,7 +213,7 @@ def tickets(sold: list[int]) -> Tool:
 
 @mark.slow
 @mark.parametrize("durability", ["process", "power"])
-@mark.parametrize("size", [8_000, 150_000, 250_000, 400_000])
+@mark.parametrize("size", [8_000, 200_000, 300_000, 450_000])
 async def test_c44_a_disk_that_fills_ends_the_harness_and_with_room_again_it_goes_on(
     tmp_path: Path, durability: Durability, size: int
 ) -> None:
