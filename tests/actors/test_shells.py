@@ -203,6 +203,21 @@ async def test_shells_go_with_the_last_work_below_and_come_again() -> None:
             assert len(engine_of(on).supervisor._shells) == 0
 
 
+async def test_a_shell_goes_when_the_last_work_in_it_ends_without_a_run() -> None:
+    async with opened(MemoryStorage(), Runs) as on:
+        on.harness.resume()
+        top = await on.start(Runs, 60.0)
+        child = await on.start(Runs, 5.0, owner=top)
+        blocked = await on.start(Sleeper, 1.0, owner=top)  # its kind is not installed
+        await on.harness.wait_for_task(child)
+        await trio.testing.wait_all_tasks_blocked()
+        assert nurseries() == {f"run {top}": "engine", f"shell {top}": "engine"}
+        await on.harness.abort_task(blocked, orphan=True)
+        await trio.testing.wait_all_tasks_blocked()
+        assert nurseries() == {f"run {top}": "engine"}
+        assert len(engine_of(on).supervisor._shells) == 0
+
+
 async def test_a_shell_stays_until_the_last_handler_in_it_has_ended() -> None:
     Runs.undone.clear()
     async with opened(MemoryStorage(), Runs) as on:
