@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -20,12 +20,14 @@ from pidurable_actors.errors import InvalidValue
 __all__ = [
     "JSON",
     "JsonObject",
+    "add_encoder",
     "check_json",
     "check_text",
     "copy_json",
     "decode_json",
     "encode_json",
     "fingerprint",
+    "is_scalar_json",
 ]
 
 if TYPE_CHECKING:
@@ -37,8 +39,15 @@ JsonObject: TypeAlias = dict[str, JSON]
 
 _INT_MIN = -(2**63)
 _INT_MAX = 2**63 - 1
-_encode = msgspec.json.Encoder().encode
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_encoders: Final[dict[type, Callable[[Any], object]]] = {}
+
+
+def _encode_other(value: object) -> object:
+    return _encoders[type(value)](value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
+_encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=_encode_other).encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -76,6 +85,16 @@ def copy_json(value: JSON) -> JSON:
     if isinstance(value, list):
         return [copy_json(item) for item in value]
     return value
+
+
+def is_scalar_json(value: object) -> bool:
+    """Whether a value is JSON without parts: null, a boolean, a number or text."""
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def add_encoder(cls: type, encode: Callable[[Any], object]) -> None:
+    """Let a class of this package be encoded as what `encode` makes of an instance."""
+    _encoders[cls] = encode
 
 
 def encode_json(value: object) -> str:

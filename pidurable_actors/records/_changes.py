@@ -6,6 +6,7 @@ the record. A storage that applied a batch holds all of it or none of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import attrs
@@ -13,7 +14,8 @@ import attrs
 from pidurable_actors.records._conversations import ConversationRecord
 from pidurable_actors.records._documents import DocumentRecord
 from pidurable_actors.records._entries import EntryRecord
-from pidurable_actors.records._ids import CommitNumber, TaskId
+from pidurable_actors.records._ids import CommitNumber, ConversationId, TaskId
+from pidurable_actors.records._operations import Operation
 from pidurable_actors.records._submissions import SubmissionRecord
 from pidurable_actors.records._tasks import TaskRecord
 
@@ -21,12 +23,16 @@ __all__ = [
     "AppendEntry",
     "Batch",
     "Change",
+    "ChangeDocument",
     "DropMemos",
+    "LoggedCommit",
     "PutConversation",
     "PutDocument",
     "PutMemo",
     "PutSubmission",
     "PutTask",
+    "RetireDocuments",
+    "conversations_of",
 ]
 
 
@@ -80,15 +86,45 @@ class PutSubmission:
 
 @attrs.frozen
 class PutDocument:
-    """Insert or replace a document with its whole value (`value_text`)."""
+    """Insert a document, or give it a new base: its whole value (`value_text`).
+
+    The `operations` lead from the value before to the new one; observers get them, whatever is
+    stored. Of a document that is new, or whose value was migrated, the first is `ReplaceRoot`.
+    """
 
     record: DocumentRecord
     text: str
     value_text: str
+    operations: tuple[Operation, ...]
+
+
+@attrs.frozen
+class ChangeDocument:
+    """Append `operations`, encoded in `text`, to the tail of a document that exists."""
+
+    record: DocumentRecord
+    operations: tuple[Operation, ...]
+    text: str
+
+
+@attrs.frozen
+class RetireDocuments:
+    """Retire all documents of a task that ended: they keep their last value."""
+
+    task_id: TaskId
+    at_ms: int
 
 
 Change: TypeAlias = (
-    PutConversation | AppendEntry | PutTask | PutMemo | DropMemos | PutSubmission | PutDocument
+    PutConversation
+    | AppendEntry
+    | PutTask
+    | PutMemo
+    | DropMemos
+    | PutSubmission
+    | PutDocument
+    | ChangeDocument
+    | RetireDocuments
 )
 
 
@@ -101,9 +137,46 @@ class Batch:
         at_ms: when it was admitted, epoch milliseconds.
         next_id: the first id that is free after it.
         changes: what it writes, in order.
+        logged: whether the log of commits keeps it.
+        forget_below: the log may forget the commits with a smaller number; 0 for none.
     """
 
     number: CommitNumber
     at_ms: int
     next_id: int
     changes: tuple[Change, ...]
+    logged: bool = True
+    forget_below: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class LoggedCommit:
+    """One commit as the log keeps it.
+
+    Attributes:
+        number: its place in the sequence of commits; a public cursor.
+        at_ms: when it was admitted, epoch milliseconds.
+        changes: what it wrote, in order. A change of a document is a `ChangeDocument`, whether or
+            not its whole value was stored.
+    """
+
+    number: CommitNumber
+    at_ms: int
+    changes: tuple[Change, ...]
+
+
+def conversations_of(changes: Iterable[Change]) -> set[ConversationId]:
+    """The conversations that changes touch: their records, transcripts, tasks and documents."""
+    touched: set[ConversationId] = set()
+    for change in changes:
+        # The most frequent first: the log of commits asks this of every commit.
+        match change:
+            case PutTask() | AppendEntry() | PutSubmission():
+                touched.add(change.record.conversation_id)
+            case PutConversation():
+                touched.add(change.record.id)
+            case PutDocument() | ChangeDocument() if change.record.scope == "conversation":
+                touched.add(ConversationId(change.record.scope_id))
+            case _:
+                pass
+    return touched

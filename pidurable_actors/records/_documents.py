@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from pidurable_actors._frozen import Value
 from pidurable_actors._json import JSON
 
 __all__ = ["DocumentRecord", "ForkPolicy", "HistoryPolicy", "ScopeKind", "StoredDocument"]
@@ -43,8 +44,17 @@ class DocumentRecord:
 
 @attrs.frozen(kw_only=True)
 class StoredDocument:
-    """A document as a storage returns it, with the number of the last commit that it includes."""
+    """A document as a storage returns it.
+
+    Attributes:
+        value: the whole value, immutable.
+        commit: number of the last commit that it includes.
+        base_chars: length of the base that is stored of it.
+        tail_chars: length of the operations that are stored behind that base, all together.
+    """
 
     record: DocumentRecord
-    value: JSON
+    value: Value
     commit: int
+    base_chars: int = 0
+    tail_chars: int = 0

@@ -53,7 +53,7 @@ __all__ = [
     "messages_from_json",
 ]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Version of everything stored; raised with a migration whenever the stored form changes."""
 
 _TAGS = ("status", "role", "type")

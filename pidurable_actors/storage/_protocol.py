@@ -5,7 +5,7 @@ meaning or publishes. Calls come one at a time, in order, from one thread at a t
 puts a backend that blocks behind a thread of its own.
 
 Invariants a backend keeps: a batch is stored whole or not at all; batches are stored in the order
-of their numbers; an owner that lost its claim cannot write; what it returns are fresh values.
+of their numbers; an owner that lost its claim cannot write; what it returns is fresh or immutable.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pidurable_actors.records import (
     ConversationRecord,
     EntryId,
     EntryRecord,
+    LoggedCommit,
     ScopeKind,
     StoredDocument,
     SubmissionId,
@@ -54,7 +55,7 @@ class LiveTask:
     """What the scheduler keeps of a task that is not terminal, without loading its record.
 
     `until_ms` is set for a sleeping task; `conversation_owner` is the task that owns the task's
-    conversation, if one does.
+    conversation, if one does; `has_documents` tells whether documents of the task are stored.
     """
 
     id: TaskId
@@ -67,6 +68,7 @@ class LiveTask:
     abort_requested: bool
     until_ms: int | None
     conversation_owner: TaskId | None = None
+    has_documents: bool = False
 
 
 @runtime_checkable
@@ -205,11 +207,49 @@ class Storage(Protocol):
         ...
 
     def document(
-        self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
+        self,
+        kind: str,
+        scope: ScopeKind,
+        scope_id: int,
+        key: str = "",
+        *,
+        at_commit: int | None = None,
     ) -> StoredDocument | None:
-        """The newest value of one document."""
+        """One document, retired or not: its newest value, or what it was after commit `at_commit`.
+
+        Only a ``rewindable`` document has earlier values: asked for one that is not kept, the
+        answer is None, as for a document that did not exist then. The record that comes with an
+        earlier value is the one of now, but for its version, which is that of the value.
+
+        Raises:
+            StorageCorrupt: the stored changes do not add up to a value.
+        """
         ...
 
-    def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
-        """All documents of one scope, by kind and key."""
+    def documents(
+        self, scope: ScopeKind, scope_id: int, *, after: tuple[str, str] | None = None, limit: int
+    ) -> list[StoredDocument]:
+        """Documents of one scope behind the (kind, key) `after`, by kind and key."""
+        ...
+
+    def head(self) -> Head:
+        """Where the storage stands, as far as everything read in the same call goes."""
+        ...
+
+    def entry_commit(self, entry_id: EntryId) -> int | None:
+        """The number of the commit that appended an entry."""
+        ...
+
+    def commits(
+        self, *, after: int, limit: int, conversation_id: ConversationId | None = None
+    ) -> list[LoggedCommit]:
+        """Commits of the log with a number above `after`, ascending.
+
+        Only those that touch `conversation_id` when it is given; see `conversations_of`. Commits
+        that are no longer kept, or were not logged, are left out.
+        """
+        ...
+
+    def oldest_commit(self) -> int | None:
+        """The smallest number in the log, None when the log is empty."""
         ...

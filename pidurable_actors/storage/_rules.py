@@ -1,27 +1,46 @@
 """Rules that every backend shares, so that none states them twice.
 
-Owns the checks of a call's arguments, the walk through fork ancestry and the index row of a task.
-Everything here is a plain function of its inputs and touches no disk. The invariant: backends that
-use these agree on which batches follow which, and on what a conversation sees.
+Owns the checks of a call's arguments, the walk through fork ancestry, the index row of a task and
+what a base and its tail add up to. Everything here is a plain function of its inputs and touches no
+disk. The invariant: backends that use these agree on which batches follow which, on what a
+conversation sees, and on the value of a document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import attrs
+
+from pidurable_actors._frozen import freeze
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import StorageCorrupt, StorageError, StorageRequestError
 from pidurable_actors.records import (
     Batch,
     ConversationId,
     ConversationRecord,
+    DocumentRecord,
     EntryRecord,
     Sleeping,
+    StoredDocument,
     TaskRecord,
+    apply_operations,
+    operations_from_json,
 )
+from pidurable_actors.records.codec import decode_value
 from pidurable_actors.storage._protocol import LiveTask
 
-__all__ = ["check_limit", "check_sequence", "index_row", "not_open", "visible_entries"]
+__all__ = [
+    "Base",
+    "Delta",
+    "check_limit",
+    "check_sequence",
+    "contradiction",
+    "index_row",
+    "not_open",
+    "stored_document",
+    "visible_entries",
+]
 
 
 def check_limit(limit: int) -> None:
@@ -64,6 +83,11 @@ def check_sequence(storage: str, *, after: int, next_id: int, batches: Sequence[
 def not_open(storage: str) -> StorageError:
     """The error of a call to a storage that is closed, or a write to one that only reads."""
     return StorageError(f"{storage} is not open for this call; open it first", wrote=False)
+
+
+def contradiction(what: str) -> StorageCorrupt:
+    """The error of a batch that does not fit to what is stored; nothing of it is kept."""
+    return StorageCorrupt(f"a batch contradicts what is stored: {what}", wrote=False)
 
 
 def index_row(record: TaskRecord) -> LiveTask:
@@ -120,3 +144,52 @@ def visible_entries(
         if record.parent.conversation_id >= at:
             raise StorageCorrupt(f"conversation {at} is older than the one it was forked from")
         at, before = record.parent.conversation_id, min(before, record.parent.entry_id + 1)
+
+
+@attrs.frozen
+class Base:
+    """A whole value of a document: its text, its version, and the commit that made it."""
+
+    commit: int
+    version: int
+    text: str
+
+
+@attrs.frozen
+class Delta:
+    """The text of operations on a document, and the commit that made them."""
+
+    commit: int
+    text: str
+
+
+def stored_document(record: DocumentRecord, base: Base, tail: Iterable[Delta]) -> StoredDocument:
+    """What a base and the deltas behind it add up to.
+
+    Args:
+        record: the document's record as it is now.
+        base: the value to start from.
+        tail: the deltas that came after it, in order.
+
+    Raises:
+        StorageCorrupt: a text cannot be read, or a delta does not fit the value.
+    """
+    value, commit, tail_chars = freeze(decode_value(base.text)), base.commit, 0
+    for delta in tail:
+        try:
+            value = apply_operations(value, operations_from_json(decode_value(delta.text)))
+        except ValueError as error:
+            raise StorageCorrupt(
+                f"a change of document {record.id} in commit {delta.commit} does not fit it: "
+                f"{delta.text[:200]!r}"
+            ) from error
+        commit, tail_chars = delta.commit, tail_chars + len(delta.text)
+    if record.version != base.version:
+        record = attrs.evolve(record, version=base.version)
+    return StoredDocument(
+        record=record,
+        value=value,
+        commit=commit,
+        base_chars=len(base.text),
+        tail_chars=tail_chars,
+    )

@@ -10,17 +10,25 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "COMMITS",
+    "COMMITS_OF_CONVERSATION",
     "CONVERSATION",
     "CONVERSATIONS",
     "CONVERSATIONS_OF_OWNER",
     "DOCUMENT",
     "DOCUMENTS",
+    "DOCUMENTS_BEHIND",
+    "DOCUMENTS_DELTAS",
+    "DOCUMENT_BASE_UNTIL",
+    "DOCUMENT_DELTAS",
     "ENTRIES",
     "ENTRIES_OF_KIND",
     "ENTRY",
+    "ENTRY_COMMIT",
     "HEAD",
     "LIVE_TASKS",
     "MEMOS",
+    "OLDEST_COMMIT",
     "SUBMISSION",
     "SUBMISSIONS",
     "SUBMISSIONS_IN_CONVERSATION",
@@ -41,6 +49,7 @@ CONVERSATIONS_OF_OWNER: Final = """
 """
 
 ENTRY: Final = "SELECT record FROM entries WHERE id = ?"
+ENTRY_COMMIT: Final = "SELECT commit_number FROM entries WHERE id = ?"
 ENTRIES: Final = """
     SELECT record FROM entries WHERE conversation_id = ? AND id < ? ORDER BY id DESC LIMIT ?
 """
@@ -66,7 +75,8 @@ TASKS_IN_CONVERSATION: Final = (
 LIVE_TASKS: Final = """
     SELECT
         id, conversation_id, kind, version, status, owner, background, abort_requested, until_ms,
-        (SELECT owner FROM conversations WHERE id = task_records.conversation_id)
+        (SELECT owner FROM conversations WHERE id = task_records.conversation_id),
+        EXISTS (SELECT 1 FROM documents WHERE scope = 'task' AND scope_id = task_records.id)
     FROM task_records WHERE live = 1 AND id > ? ORDER BY id LIMIT ?
 """
 MEMOS: Final = """
@@ -91,10 +101,38 @@ SUBMISSIONS_IN_CONVERSATION: Final = (
 )
 
 DOCUMENT: Final = """
-    SELECT record, value, commit_number FROM documents
+    SELECT record, commit_number, value FROM documents
     WHERE scope = ? AND scope_id = ? AND kind = ? AND key = ?
 """
-DOCUMENTS: Final = """
-    SELECT record, value, commit_number FROM documents WHERE scope = ? AND scope_id = ?
-    ORDER BY kind, key
+_SELECT_DOCUMENTS: Final = """
+    SELECT record, commit_number, value FROM documents WHERE scope = ? AND scope_id = ?
 """
+DOCUMENTS: Final = f"{_SELECT_DOCUMENTS} ORDER BY kind, key LIMIT ?"
+DOCUMENTS_BEHIND: Final = f"{_SELECT_DOCUMENTS} AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?"
+# A delta of the base's own commit came after it.
+DOCUMENT_DELTAS: Final = """
+    SELECT commit_number, operations FROM document_deltas
+    WHERE document_id = ? AND commit_number BETWEEN ? AND ? ORDER BY commit_number, place
+"""
+# The tails of several documents in one look: one look for each would cost more than the rest.
+DOCUMENTS_DELTAS: Final = """
+    SELECT document_deltas.document_id, document_deltas.commit_number, operations
+    FROM json_each(?) AS wanted
+    CROSS JOIN documents ON documents.id = wanted.value
+    CROSS JOIN document_deltas ON document_deltas.document_id = documents.id
+        AND document_deltas.commit_number >= documents.commit_number
+    ORDER BY document_deltas.document_id, document_deltas.commit_number, place
+"""
+DOCUMENT_BASE_UNTIL: Final = """
+    SELECT commit_number, version, value FROM document_bases
+    WHERE document_id = ? AND commit_number <= ? ORDER BY commit_number DESC LIMIT 1
+"""
+
+COMMITS: Final = (
+    "SELECT number, at_ms, changes FROM commits WHERE number > ? ORDER BY number LIMIT ?"
+)
+COMMITS_OF_CONVERSATION: Final = """
+    SELECT number, at_ms, changes FROM commits
+    WHERE number > ? AND instr(conversations, ',' || ? || ',') ORDER BY number LIMIT ?
+"""
+OLDEST_COMMIT: Final = "SELECT min(number) FROM commits"

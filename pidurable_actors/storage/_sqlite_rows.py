@@ -9,11 +9,28 @@ from typing import Final, get_args
 
 from pidurable_actors._json import JSON
 from pidurable_actors.errors import StorageCorrupt
-from pidurable_actors.records import ConversationId, StoredDocument, TaskId, TaskStatus
+from pidurable_actors.records import (
+    CommitNumber,
+    ConversationId,
+    DocumentRecord,
+    LoggedCommit,
+    TaskId,
+    TaskStatus,
+)
 from pidurable_actors.records.codec import decode_document, decode_value
+from pidurable_actors.records.log import decode_changes
 from pidurable_actors.storage._protocol import LiveTask
+from pidurable_actors.storage._rules import Base, Delta
 
-__all__ = ["decode_memo", "decode_stored_document", "id_and_text", "live_task"]
+__all__ = [
+    "decode_memo",
+    "delta_of",
+    "document_base",
+    "id_and_text",
+    "live_task",
+    "logged_commit",
+    "number",
+]
 
 _STATUSES: Final = frozenset(get_args(TaskStatus))
 
@@ -28,11 +45,25 @@ def decode_memo(task_id: int, name: str, text: str) -> tuple[int, str, JSON]:
     return task_id, name, decode_value(text)
 
 
-def decode_stored_document(text: str, value_text: str, commit: int) -> StoredDocument:
-    """A document with its value."""
-    return StoredDocument(
-        record=decode_document(text), value=decode_value(value_text), commit=commit
-    )
+def number(value: int | None) -> int | None:
+    """A number that is the whole row."""
+    return value
+
+
+def document_base(text: str, commit: int, value: str) -> tuple[DocumentRecord, Base]:
+    """A document with its newest base."""
+    record = decode_document(text)
+    return record, Base(commit, record.version, value)
+
+
+def delta_of(document_id: int, commit: int, operations: str) -> tuple[int, Delta]:
+    """A delta of one of the documents asked for."""
+    return document_id, Delta(commit, operations)
+
+
+def logged_commit(number: CommitNumber, at_ms: int, changes: str) -> LoggedCommit:
+    """A commit of the log."""
+    return LoggedCommit(number=number, at_ms=at_ms, changes=decode_changes(changes))
 
 
 def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the query
@@ -46,6 +77,7 @@ def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the qu
     abort_requested: int,
     until_ms: int | None,
     conversation_owner: TaskId | None,
+    has_documents: int,
 ) -> LiveTask:
     """The index columns of a task."""
     if status not in _STATUSES:
@@ -61,4 +93,5 @@ def live_task(  # noqa: PLR0917 - the columns of one row, in the order of the qu
         abort_requested=bool(abort_requested),
         until_ms=until_ms,
         conversation_owner=conversation_owner,
+        has_documents=bool(has_documents),
     )

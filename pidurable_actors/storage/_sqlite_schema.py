@@ -134,9 +134,42 @@ _VERSION_1: Final = (
     "CREATE UNIQUE INDEX documents_by_name ON documents (scope, scope_id, kind, key)",
 )
 
+_VERSION_2: Final = (
+    # `documents` holds the newest base of each document, and this what came after it, in order.
+    """
+    CREATE TABLE document_deltas (
+        document_id   INTEGER NOT NULL,
+        commit_number INTEGER NOT NULL,
+        place         INTEGER NOT NULL,
+        operations    TEXT NOT NULL,
+        PRIMARY KEY (document_id, commit_number, place)
+    ) WITHOUT ROWID
+    """,
+    # Bases that a newer one replaced, of documents that keep their history.
+    """
+    CREATE TABLE document_bases (
+        document_id   INTEGER NOT NULL,
+        commit_number INTEGER NOT NULL,
+        version       INTEGER NOT NULL,
+        value         TEXT NOT NULL,
+        PRIMARY KEY (document_id, commit_number)
+    ) WITHOUT ROWID
+    """,
+    # No index by conversation: it would cost every commit more than it saves a rare scan, which
+    # reads `conversations`, such as ",1,17,", and not the texts behind it.
+    """
+    CREATE TABLE commits (
+        number        INTEGER PRIMARY KEY,
+        at_ms         INTEGER NOT NULL,
+        conversations TEXT NOT NULL,
+        changes       TEXT NOT NULL
+    )
+    """,
+)
+
 Migrations: TypeAlias = tuple[tuple[str, ...], ...]
 
-MIGRATIONS: Final[Migrations] = (_VERSION_1,)
+MIGRATIONS: Final[Migrations] = (_VERSION_1, _VERSION_2)
 """Statements that lead from each version to the next; the first list starts from an empty file.
 
 There are as many as `codec.FORMAT_VERSION`, the version of everything stored.

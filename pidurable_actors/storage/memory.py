@@ -11,8 +11,10 @@ known by the epoch that it was given at its open; a batch of any other epoch is 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final, final
 
 import attrs
@@ -23,8 +25,10 @@ from pidurable_actors.records import (
     Batch,
     ConversationId,
     ConversationRecord,
+    DocumentRecord,
     EntryId,
     EntryRecord,
+    LoggedCommit,
     ScopeKind,
     StoredDocument,
     SubmissionId,
@@ -41,12 +45,15 @@ from pidurable_actors.records.codec import (
     decode_submission,
     decode_task,
 )
+from pidurable_actors.records.log import decode_changes
 from pidurable_actors.storage._memory_tables import Contents, DocumentRow, TaskRow, Undo
 from pidurable_actors.storage._protocol import Head, LiveTask
 from pidurable_actors.storage._rules import (
+    Base,
     check_limit,
     check_sequence,
     not_open,
+    stored_document,
     visible_entries,
 )
 
@@ -131,14 +138,14 @@ class MemoryStorage:
         undo: Undo = []
         try:
             for batch in batches:
-                for change in batch.changes:
-                    contents.write(change, batch.number, undo)
+                contents.write(batch, undo)
         except BaseException:  # all or nothing, whatever interrupted it
             for step in reversed(undo):
                 step()
             raise
         if batches:
             contents.commit, contents.next_id = batches[-1].number, batches[-1].next_id
+            contents.log.drop_below(max(batch.forget_below for batch in batches))
 
     def close(self) -> None:
         """Give the contents up; they stay, for the next open. Closing again does nothing."""
@@ -227,7 +234,7 @@ class MemoryStorage:
         check_limit(limit)
         contents = self._read()
         rows = (row.index for row in contents.tasks.above(after) if row.index.status != "terminal")
-        return [_with_owner(contents, row) for row in islice(rows, limit)]
+        return [_live_task(contents, row) for row in islice(rows, limit)]
 
     def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
         """One submission."""
@@ -259,15 +266,72 @@ class MemoryStorage:
         return list(islice(rows, limit))
 
     def document(
-        self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
+        self,
+        kind: str,
+        scope: ScopeKind,
+        scope_id: int,
+        key: str = "",
+        *,
+        at_commit: int | None = None,
     ) -> StoredDocument | None:
-        """The newest value of one document, retired or not."""
-        row = self._read().scope(scope, scope_id).get((kind, key))
-        return None if row is None else _decode_document(row)
+        """One document, retired or not, now or after a commit; see `Storage.document`."""
+        contents = self._read()
+        row = contents.scope(scope, scope_id).get((kind, key))
+        if row is None:
+            return None
+        record = decode_document(row.text)
+        if at_commit is None:
+            return _decode_document(contents, row, record, row.base)
+        if record.history == "latest":
+            found = _decode_document(contents, row, record, row.base)
+            return found if found.commit <= at_commit else None
+        bases = [*contents.old_bases.get(row.id, ()), row.base]
+        earlier = [base for base in bases if base.commit <= at_commit]
+        if not earlier:
+            return None
+        return _decode_document(contents, row, record, earlier[-1], until=at_commit)
 
-    def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
-        """All documents of one scope, by kind and key."""
-        return [_decode_document(row) for row in self._read().scope(scope, scope_id).all()]
+    def documents(
+        self, scope: ScopeKind, scope_id: int, *, after: tuple[str, str] | None = None, limit: int
+    ) -> list[StoredDocument]:
+        """Documents of one scope behind a name; see `Storage.documents`."""
+        check_limit(limit)
+        contents = self._read()
+        table = contents.scope(scope, scope_id)
+        rows = table.all() if after is None else table.above(after)
+        return [
+            _decode_document(contents, row, decode_document(row.text), row.base)
+            for row in islice(rows, limit)
+        ]
+
+    def head(self) -> Head:
+        """Where the storage stands."""
+        contents = self._read()
+        return Head(commit=contents.commit, next_id=contents.next_id, epoch=contents.epoch)
+
+    def entry_commit(self, entry_id: EntryId) -> int | None:
+        """The number of the commit that appended an entry."""
+        contents = self._read()
+        home = contents.entry_homes.get(entry_id)
+        row = None if home is None else contents.transcript(home).get(entry_id)
+        return None if row is None else row.commit
+
+    def commits(
+        self, *, after: int, limit: int, conversation_id: ConversationId | None = None
+    ) -> list[LoggedCommit]:
+        """Logged commits above a number, ascending; see `Storage.commits`."""
+        check_limit(limit)
+        rows = (
+            LoggedCommit(number=row.number, at_ms=row.at_ms, changes=decode_changes(row.text))
+            for row in self._read().log.above(after)
+            if conversation_id is None or conversation_id in row.conversations
+        )
+        return list(islice(rows, limit))
+
+    def oldest_commit(self) -> int | None:
+        """The smallest number in the log, None when the log is empty."""
+        oldest = next(self._read().log.all(), None)
+        return None if oldest is None else oldest.number
 
     def _read(self) -> Contents:
         if not self._reading:
@@ -280,14 +344,25 @@ class MemoryStorage:
         return decode_task(row.text, memos)
 
 
-def _with_owner(contents: Contents, row: LiveTask) -> LiveTask:
+def _live_task(contents: Contents, row: LiveTask) -> LiveTask:
     conversation = contents.conversations.get(row.conversation_id)
-    if conversation is None or conversation.owner is None:
+    owner = None if conversation is None else conversation.owner
+    has_documents = any(contents.scope("task", row.id).all())
+    if owner is None and not has_documents:
         return row
-    return attrs.evolve(row, conversation_owner=conversation.owner)
+    return attrs.evolve(row, conversation_owner=owner, has_documents=has_documents)
 
 
-def _decode_document(row: DocumentRow) -> StoredDocument:
-    return StoredDocument(
-        record=decode_document(row.text), value=decode_json(row.value_text), commit=row.commit
-    )
+def _decode_document(
+    contents: Contents,
+    row: DocumentRow,
+    record: DocumentRecord,
+    base: Base,
+    *,
+    until: int | None = None,
+) -> StoredDocument:
+    # Deltas of the base's own commit came after it.
+    deltas = contents.deltas.get(row.id, [])
+    start = bisect_left(deltas, base.commit, key=attrgetter("commit"))
+    end = None if until is None else bisect_right(deltas, until, key=attrgetter("commit"))
+    return stored_document(record, base, deltas[start:end])

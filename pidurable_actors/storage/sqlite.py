@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -29,8 +30,10 @@ from pidurable_actors.records import (
     Batch,
     ConversationId,
     ConversationRecord,
+    DocumentRecord,
     EntryId,
     EntryRecord,
+    LoggedCommit,
     ScopeKind,
     StoredDocument,
     SubmissionId,
@@ -50,9 +53,12 @@ from pidurable_actors.storage import _sqlite_queries as queries
 from pidurable_actors.storage._file_lock import FileLock
 from pidurable_actors.storage._protocol import Head, LiveTask
 from pidurable_actors.storage._rules import (
+    Base,
+    Delta,
     check_limit,
     check_sequence,
     not_open,
+    stored_document,
     visible_entries,
 )
 from pidurable_actors.storage._sqlite_checkpoint import Checkpointer
@@ -63,15 +69,19 @@ from pidurable_actors.storage._sqlite_files import (
     connect,
     open_owner,
     open_reader,
+    read_head,
     roll_back,
 )
 from pidurable_actors.storage._sqlite_rows import (
     decode_memo,
-    decode_stored_document,
+    delta_of,
+    document_base,
     id_and_text,
     live_task,
+    logged_commit,
+    number,
 )
-from pidurable_actors.storage._sqlite_writes import PAGE_BYTES, write_batch
+from pidurable_actors.storage._sqlite_writes import PAGE_BYTES, log_batches, write_batch
 
 __all__ = ["Durability", "SqliteStorage"]
 
@@ -191,6 +201,7 @@ class SqliteStorage:
             size = self._advance(connection, batches)
             for batch in batches:
                 size += write_batch(connection, batch)
+            size += log_batches(connection, batches)
             committing = True
             connection.execute("COMMIT")
         except driver_errors as error:
@@ -351,14 +362,73 @@ class SqliteStorage:
         return self._all(decode_submission, query, filters)
 
     def document(
-        self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
+        self,
+        kind: str,
+        scope: ScopeKind,
+        scope_id: int,
+        key: str = "",
+        *,
+        at_commit: int | None = None,
     ) -> StoredDocument | None:
-        """The newest value of one document, retired or not."""
-        return self._one(decode_stored_document, queries.DOCUMENT, scope, scope_id, kind, key)
+        """One document, retired or not, now or after a commit; see `Storage.document`."""
+        with self._one_view():
+            row = self._one(document_base, queries.DOCUMENT, scope, scope_id, kind, key)
+            if row is None:
+                return None
+            record, base = row
+            if at_commit is None:
+                return self._stored_document(record, base)
+            at_commit = min(at_commit, _ID_MAX)
+            if record.history == "latest":
+                found = self._stored_document(record, base)
+                return found if found.commit <= at_commit else None
+            earlier: Base | None = base
+            if base.commit > at_commit:
+                earlier = self._one(Base, queries.DOCUMENT_BASE_UNTIL, record.id, at_commit)
+            if earlier is None:
+                return None
+            return self._stored_document(record, earlier, until=at_commit)
 
-    def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
-        """All documents of one scope, by kind and key."""
-        return self._all(decode_stored_document, queries.DOCUMENTS, (scope, scope_id))
+    def documents(
+        self, scope: ScopeKind, scope_id: int, *, after: tuple[str, str] | None = None, limit: int
+    ) -> list[StoredDocument]:
+        """Documents of one scope behind a name; see `Storage.documents`."""
+        check_limit(limit)
+        query = queries.DOCUMENTS if after is None else queries.DOCUMENTS_BEHIND
+        with self._one_view():
+            rows = self._all(document_base, query, (scope, scope_id, *(after or ()), limit))
+            tails: defaultdict[int, list[Delta]] = defaultdict(list)
+            ids = encode_json([record.id for record, _ in rows])
+            for document_id, delta in self._all(delta_of, queries.DOCUMENTS_DELTAS, (ids,)):
+                tails[document_id].append(delta)
+            return [self._added_up(record, base, tails[record.id]) for record, base in rows]
+
+    def head(self) -> Head:
+        """Where the storage stands."""
+        connection = self._open_connection()
+        try:
+            self._be_patient(connection, patient=True)
+            return read_head(self._place, connection)
+        except driver_errors as error:
+            raise translate(error, self.name) from error
+
+    def entry_commit(self, entry_id: EntryId) -> int | None:
+        """The number of the commit that appended an entry."""
+        return self._one(number, queries.ENTRY_COMMIT, entry_id)
+
+    def commits(
+        self, *, after: int, limit: int, conversation_id: ConversationId | None = None
+    ) -> list[LoggedCommit]:
+        """Logged commits above a number, ascending; see `Storage.commits`."""
+        check_limit(limit)
+        if conversation_id is None:
+            return self._all(logged_commit, queries.COMMITS, (after, limit))
+        query = queries.COMMITS_OF_CONVERSATION
+        return self._all(logged_commit, query, (after, conversation_id, limit))
+
+    def oldest_commit(self) -> int | None:
+        """The smallest number in the log, None when the log is empty."""
+        return self._one(number, queries.OLDEST_COMMIT)
 
     def _advance(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> int:
         """Move `meta` on, which also proves that this owner is the one and nothing is missing.
@@ -390,15 +460,28 @@ class SqliteStorage:
         )
 
     def _with_memos(self, query: str, parameters: _Parameters) -> list[TaskRecord]:
-        rows = self._all(id_and_text, query, parameters)
-        if not rows:
-            return []
         memos: defaultdict[int, dict[str, JSON]] = defaultdict(dict)
-        ids = (encode_json([task_id for task_id, _ in rows]),)
-        for task_id, name, value in self._all(decode_memo, queries.MEMOS, ids):
-            memos[task_id][name] = value
+        with self._one_view():
+            rows = self._all(id_and_text, query, parameters)
+            if not rows:
+                return []
+            ids = (encode_json([task_id for task_id, _ in rows]),)
+            for task_id, name, value in self._all(decode_memo, queries.MEMOS, ids):
+                memos[task_id][name] = value
         try:
             return [decode_task(text, memos.get(task_id, {})) for task_id, text in rows]
+        except StorageCorrupt as error:
+            raise self._unreadable(error) from error
+
+    def _stored_document(
+        self, record: DocumentRecord, base: Base, *, until: int = _ID_MAX
+    ) -> StoredDocument:
+        span = (record.id, base.commit, until)
+        return self._added_up(record, base, self._all(Delta, queries.DOCUMENT_DELTAS, span))
+
+    def _added_up(self, record: DocumentRecord, base: Base, tail: list[Delta]) -> StoredDocument:
+        try:
+            return stored_document(record, base, tail)
         except StorageCorrupt as error:
             raise self._unreadable(error) from error
 
@@ -408,11 +491,10 @@ class SqliteStorage:
 
     def _all(self, build: Callable[..., _R], query: str, parameters: _Parameters) -> list[_R]:
         """Run a read and build a value of each row's columns."""
-        if self._connection is None:
-            raise not_open(self.name)
+        connection = self._open_connection()
         try:
-            self._be_patient(self._connection, patient=True)
-            rows = self._connection.execute(query, parameters).fetchall()
+            self._be_patient(connection, patient=True)
+            rows = connection.execute(query, parameters).fetchall()
         except (UnicodeEncodeError, OverflowError):
             # A name or an id that cannot be stored is not there.
             return []
@@ -422,6 +504,25 @@ class SqliteStorage:
             return [build(*row) for row in rows]
         except (StorageCorrupt, ValueError) as error:
             raise self._unreadable(error) from error
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise not_open(self.name)
+        return self._connection
+
+    @contextmanager
+    def _one_view(self) -> Iterator[None]:
+        """All statements of a call see one state, whatever an owner beside it writes meanwhile."""
+        connection = self._open_connection()
+        if self._lock is not None:
+            # Nobody but the owner itself writes.
+            yield
+            return
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            roll_back(connection)
 
     def _unreadable(self, error: Exception) -> StorageCorrupt:
         return StorageCorrupt(f"{self.name}: {error}")

@@ -11,28 +11,34 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 import attrs
 
+from pidurable_actors._frozen import Value, freeze
 from pidurable_actors._json import JSON, decode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import StorageUnusable
 from pidurable_actors.records import (
     AppendEntry,
     Batch,
+    ChangeDocument,
     ConversationId,
     ConversationRecord,
+    DocumentRecord,
     DropMemos,
     EntryId,
     EntryRecord,
+    Operation,
     PutConversation,
     PutDocument,
     PutMemo,
     PutSubmission,
     PutTask,
+    RetireDocuments,
     ScopeKind,
     StoredDocument,
     SubmissionId,
     SubmissionRecord,
     TaskId,
     TaskRecord,
+    apply_operations,
 )
 from pidurable_actors.storage import Storage
 
@@ -58,6 +64,7 @@ class Records:
         commit: the newest commit.
         conversations, entries, tasks, submissions: by id, ascending.
         documents: values by scope, scope id, kind and key.
+        retired: when documents were retired, by the same; those that are in use are not in it.
     """
 
     commit: int = 0
@@ -65,7 +72,8 @@ class Records:
     entries: Mapping[EntryId, EntryRecord] = attrs.field(factory=dict)
     tasks: Mapping[TaskId, TaskRecord] = attrs.field(factory=dict)
     submissions: Mapping[SubmissionId, SubmissionRecord] = attrs.field(factory=dict)
-    documents: Mapping[DocumentKey, JSON] = attrs.field(factory=dict)
+    documents: Mapping[DocumentKey, Value] = attrs.field(factory=dict)
+    retired: Mapping[DocumentKey, int] = attrs.field(factory=dict)
 
     def transcript(self, conversation_id: int = 1) -> tuple[EntryRecord, ...]:
         """The entries that were appended to one conversation, oldest first."""
@@ -96,16 +104,21 @@ def read_records(storage: Storage) -> Records:
             for record in _pages(lambda at: storage.submissions(after=at, limit=LIMITS.page))
         }
         own = [e for record in conversations for e in _own_entries(storage, record)]
-        documents = storage.documents("session", 0)
-        documents += [d for one in conversations for d in storage.documents("conversation", one)]
-        documents += [d for one in tasks for d in storage.documents("task", one)]
+        documents = list(_documents(storage, "session", 0))
+        documents += [d for one in conversations for d in _documents(storage, "conversation", one)]
+        documents += [d for one in tasks for d in _documents(storage, "task", one)]
         return Records(
             commit=head.commit,
             conversations=conversations,
             entries={entry.id: entry for entry in sorted(own, key=lambda entry: entry.id)},
             tasks=tasks,
             submissions=submissions,
-            documents={_key(document): document.value for document in documents},
+            documents={_key(found.record): found.value for found in documents},
+            retired={
+                _key(found.record): found.record.retired_at_ms
+                for found in documents
+                if found.record.retired_at_ms is not None
+            },
         )
     finally:
         storage.close()
@@ -122,7 +135,9 @@ class Fold:
         self._tasks: dict[TaskId, TaskRecord] = {}
         self._memos: dict[TaskId, dict[str, str]] = {}  # as text, which is seldom asked for
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
-        self._documents: dict[DocumentKey, str] = {}
+        # A text, and what was done since it was put; worked out when asked for.
+        self._documents: dict[DocumentKey, tuple[str, list[Operation]]] = {}
+        self._retired: dict[DocumentKey, int] = {}
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Take further commits, in order."""
@@ -142,7 +157,11 @@ class Fold:
                 for task_id, record in sorted(self._tasks.items())
             },
             submissions=dict(sorted(self._submissions.items())),
-            documents=_decoded(self._documents),
+            documents={
+                key: apply_operations(freeze(decode_json(text)), operations)
+                for key, (text, operations) in self._documents.items()
+            },
+            retired=dict(self._retired),
         )
 
     def _write(self, change: object) -> None:
@@ -160,10 +179,33 @@ class Fold:
             case PutSubmission(submission):
                 self._submissions[submission.id] = submission
             case PutDocument(document, _, value_text):
-                key = (document.scope, document.scope_id, document.kind, document.key)
-                self._documents[key] = value_text
+                self._documents[_key(document)] = (value_text, [])
+                self._retire([_key(document)], document.retired_at_ms)
+            case ChangeDocument(document, operations):
+                self._documents[_key(document)][1].extend(operations)
+            case RetireDocuments(task_id, at_ms):
+                self._retire(
+                    [key for key in self._documents if key[:2] == ("task", task_id)], at_ms
+                )
             case _:
                 raise AssertionError(f"a change that a fold does not know: {change!r}")
+
+    def _retire(self, keys: Iterable[DocumentKey], at_ms: int | None) -> None:
+        for key in keys:
+            if at_ms is None:
+                self._retired.pop(key, None)
+            else:
+                self._retired[key] = at_ms
+
+
+def _documents(storage: Storage, scope: ScopeKind, scope_id: int) -> Iterator[StoredDocument]:
+    after = None
+    while True:
+        page = storage.documents(scope, scope_id, after=after, limit=LIMITS.page)
+        yield from page
+        if len(page) < LIMITS.page:
+            return
+        after = (page[-1].record.kind, page[-1].record.key)
 
 
 def _own_entries(storage: Storage, conversation_id: ConversationId) -> Iterator[EntryRecord]:
@@ -190,6 +232,5 @@ def _decoded(texts: Mapping[K, str]) -> dict[K, JSON]:
     return {key: decode_json(text) for key, text in texts.items()}
 
 
-def _key(document: StoredDocument) -> DocumentKey:
-    record = document.record
+def _key(record: DocumentRecord) -> DocumentKey:
     return (record.scope, record.scope_id, record.kind, record.key)

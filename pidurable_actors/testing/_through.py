@@ -18,6 +18,7 @@ from pidurable_actors.records import (
     ConversationRecord,
     EntryId,
     EntryRecord,
+    LoggedCommit,
     ScopeKind,
     StoredDocument,
     SubmissionId,
@@ -162,13 +163,43 @@ class ThroughStorage:
         )
 
     def document(
-        self, kind: str, scope: ScopeKind, scope_id: int, key: str = ""
+        self,
+        kind: str,
+        scope: ScopeKind,
+        scope_id: int,
+        key: str = "",
+        *,
+        at_commit: int | None = None,
     ) -> StoredDocument | None:
         """See `Storage.document`."""
         self.before_read()
-        return self.inner.document(kind, scope, scope_id, key)
+        return self.inner.document(kind, scope, scope_id, key, at_commit=at_commit)
 
-    def documents(self, scope: ScopeKind, scope_id: int) -> list[StoredDocument]:
+    def documents(
+        self, scope: ScopeKind, scope_id: int, *, after: tuple[str, str] | None = None, limit: int
+    ) -> list[StoredDocument]:
         """See `Storage.documents`."""
         self.before_read()
-        return self.inner.documents(scope, scope_id)
+        return self.inner.documents(scope, scope_id, after=after, limit=limit)
+
+    def head(self) -> Head:
+        """See `Storage.head`."""
+        self.before_read()
+        return self.inner.head()
+
+    def entry_commit(self, entry_id: EntryId) -> int | None:
+        """See `Storage.entry_commit`."""
+        self.before_read()
+        return self.inner.entry_commit(entry_id)
+
+    def commits(
+        self, *, after: int, limit: int, conversation_id: ConversationId | None = None
+    ) -> list[LoggedCommit]:
+        """See `Storage.commits`."""
+        self.before_read()
+        return self.inner.commits(after=after, limit=limit, conversation_id=conversation_id)
+
+    def oldest_commit(self) -> int | None:
+        """See `Storage.oldest_commit`."""
+        self.before_read()
+        return self.inner.oldest_commit()

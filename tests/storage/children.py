@@ -11,9 +11,13 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +28,7 @@ import attrs
 from pidurable_actors.errors import StorageError, StorageFenced, StorageInUse
 from pidurable_actors.records import (
     ROOT_ID,
+    AppendText,
     Batch,
     Change,
     ConversationRecord,
@@ -32,6 +37,7 @@ from pidurable_actors.records import (
     EntryId,
     EntryRecord,
     Pending,
+    RetireDocuments,
     SubmissionId,
     SubmissionRecord,
     TaskId,
@@ -39,7 +45,14 @@ from pidurable_actors.records import (
 )
 from pidurable_actors.storage import Storage, _sqlite_files, _sqlite_schema
 from pidurable_actors.storage.sqlite import SqliteStorage
-from pidurable_actors.testing.conformance._scribe import DONE, Scribe, memo, put, put_document
+from pidurable_actors.testing.conformance._scribe import (
+    DONE,
+    Scribe,
+    change_document,
+    memo,
+    put,
+    put_document,
+)
 
 ROOT = Path(__file__).parents[2]
 TASK = TaskId(2)
@@ -167,79 +180,124 @@ def _stream(path: str, padding: str) -> None:
 def _crash_points(path: str) -> None:
     """Die before each statement of one write, and after it; tell what the next owner finds.
 
-    Each line is ``[statement, whether apply returned, commit found, entries, memos, ...]``.
+    Each line tells the statement, whether `apply` returned, and how much of each kind is there.
     """
     base = Path(path)
+    batches = _write_that_dies(base)
+    for at in count(1):
+        copy = base.with_name(f"{at}.sqlite")
+        shutil.copy(base, copy)
+        returned = _survives(partial(_apply_dying_at, copy, batches, at))
+        print(json.dumps({"statement": at, "returned": returned, **_facts(copy)}), flush=True)
+        if returned:
+            return
+
+
+def _write_that_dies(base: Path) -> list[Batch]:
+    """Prepare a storage; then every kind of change, over two commits, with forgetting."""
     prepare = SqliteStorage(base)
     scribe = Scribe.open(prepare)
     task = scribe.task()
     request = scribe.submission(request_id="r")
     scribe.commit(memo(task.id, "kept", 1))
+    scribe.next_id = 20
+    latest, kept, mine = (
+        DocumentRecord(id=11, kind="latest", scope="session", scope_id=0),
+        DocumentRecord(id=12, kind="kept", scope="session", scope_id=0, history="rewindable"),
+        DocumentRecord(id=13, kind="mine", scope="task", scope_id=task.id),
+    )
+    more = AppendText((), "+")
+    scribe.commit(*(put_document(it, "old") for it in (latest, kept, mine)))
+    scribe.commit(*(change_document(it, more) for it in (latest, kept)))
     prepare.close()
     document = DocumentRecord(id=9, kind="d", scope="session", scope_id=0)
     entry = EntryRecord(id=EntryId(8), conversation_id=ROOT_ID, kind="n")
     late = SubmissionRecord(
         id=SubmissionId(7), conversation_id=ROOT_ID, type="input", status="queued", request_id="s"
     )
-    scribe.next_id = 10
-    batches = [
-        scribe.draft(put(ConversationRecord(id=ROOT_ID)), put(entry), put_document(document, 1)),
-        scribe.draft(
-            put(attrs.evolve(task, state=DONE)),
-            DropMemos(task.id),
-            put(attrs.evolve(request, status="done")),
-            put(late),
-            ahead=1,
-        ),
-    ]
-    for at in count(1):
-        copy = base.with_name(f"{at}.sqlite")
-        shutil.copy(base, copy)
-        child = os.fork()
-        if child == 0:
-            _die_at(copy, batches, at)
-        _, status = os.waitpid(child, 0)
-        returned = os.waitstatus_to_exitcode(status) == 0
-        storage = SqliteStorage(copy)
-        head = storage.open(read_only=False)
-        found = storage.task(task.id)
-        assert found is not None
-        facts = {
-            "statement": at,
-            "returned": returned,
-            "commit": head.commit,
-            "next_id": head.next_id,
-            "status": found.state.status,
-            "memos": len(found.memos),
-            "conversations": len(storage.conversations(after=0, limit=9)),
-            "entries": len(storage.entries(ROOT_ID, before=99, limit=9)),
-            "documents": len(storage.documents("session", 0)),
-            "queued": len(storage.submissions(after=0, limit=9, status="queued")),
-            "late": storage.submission_by_request(ROOT_ID, "s") is not None,
-            "live": len(storage.live_tasks(after=0, limit=9)),
-        }
-        storage.close()
-        print(json.dumps(facts), flush=True)
-        if returned:
-            return
+    first = scribe.draft(
+        put(ConversationRecord(id=ROOT_ID)),
+        put(entry),
+        put_document(document, 1),
+        *(change_document(it, more) for it in (latest, kept, mine)),
+    )
+    second = scribe.draft(
+        put(attrs.evolve(task, state=DONE)),
+        DropMemos(task.id),
+        put(attrs.evolve(request, status="done")),
+        put(late),
+        put_document(latest, "new"),
+        put_document(kept, "new"),
+        RetireDocuments(task.id, 1_234),
+        ahead=1,
+    )
+    return [first, attrs.evolve(second, forget_below=3)]
 
 
-def _die_at(path: Path, batches: list[Batch], at: int) -> None:
+def _facts(path: Path) -> dict[str, object]:
+    storage = SqliteStorage(path)
+    head = storage.open(read_only=False)
+    task = storage.task(TASK)
+    assert task is not None
+    kept = [storage.document("kept", "session", 0, at_commit=at) for at in range(4, 9)]
+    (mine,) = storage.documents("task", TASK, limit=9)
+    facts: dict[str, object] = {
+        "commit": head.commit,
+        "next_id": head.next_id,
+        "status": task.state.status,
+        "memos": len(task.memos),
+        "conversations": len(storage.conversations(after=0, limit=9)),
+        "entries": len(storage.entries(ROOT_ID, before=99, limit=9)),
+        "queued": len(storage.submissions(after=0, limit=9, status="queued")),
+        "late": storage.submission_by_request(ROOT_ID, "s") is not None,
+        "live": len(storage.live_tasks(after=0, limit=9)),
+        "documents": " ".join(str(it.value) for it in storage.documents("session", 0, limit=9)),
+        "history": " ".join("none" if it is None else str(it.value) for it in kept),
+        "mine": f"{mine.value} {mine.record.retired_at_ms}",
+        "log": " ".join(str(it.number) for it in storage.commits(after=0, limit=9)),
+        "changes": sum(len(it.changes) for it in storage.commits(after=5, limit=9)),
+    }
+    storage.close()
+    return facts
+
+
+def _survives(work: Callable[[], object]) -> bool:
+    """Do it in a process of its own; whether that ended by itself."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            # Only an error leads here, and this copy of the program must not go on.
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGKILL)
+    return code == 0
+
+
+def _apply_dying_at(path: Path, batches: list[Batch], at: int) -> None:
     storage = SqliteStorage(path)
     storage.open(read_only=False)
     assert storage._connection is not None
+    with _dying_at(storage._connection, at):
+        storage.apply(batches)
+
+
+@contextmanager
+def _dying_at(connection: sqlite3.Connection, at: int) -> Iterator[None]:
+    """Die before a statement, counted from 1, or after the last one and before anybody is told."""
     statements = count(1)
 
     def before_statement(_: str) -> None:
         if next(statements) == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    storage._connection.set_trace_callback(before_statement)
-    storage.apply(batches)
-    if next(statements) == at:
-        # After the last statement, before anybody is told.
-        os.kill(os.getpid(), signal.SIGKILL)
-    os._exit(0)
+    connection.set_trace_callback(before_statement)
+    yield
+    before_statement("")
 
 
 def _starve(path: str, size: str) -> None:
@@ -291,6 +349,32 @@ def _half_migrate(path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _migration_points(path: str) -> None:
+    """Die before each statement of the migration of an older file, and after the last one.
+
+    Each line tells the statement, whether the take-over returned, and the version that it left.
+    The files stay, named by the number of the statement.
+    """
+    base = Path(path)
+    for at in count(1):
+        copy = base.with_name(f"{at}.sqlite")
+        shutil.copy(base, copy)
+        returned = _survives(partial(_take_over_dying_at, copy, at))
+        with closing(sqlite3.connect(copy)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        facts = {"statement": at, "returned": returned, "version": version}
+        print(json.dumps(facts), flush=True)
+        if returned:
+            return
+
+
+def _take_over_dying_at(path: Path, at: int) -> None:
+    place = SqliteStorage(path)._place
+    connection = _sqlite_files.connect(place)
+    with _dying_at(connection, at):
+        _sqlite_files._take_over(place, connection)
+
+
 PROGRAMS: dict[str, Callable[..., None]] = {
     "hold": _hold,
     "stream": _stream,
@@ -299,6 +383,7 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     "checkpoint": _checkpoint,
     "as-nobody": _as_nobody,
     "half-migrate": _half_migrate,
+    "migration-points": _migration_points,
 }
 
 if __name__ == "__main__":

@@ -41,12 +41,19 @@ def test_killed_before_any_statement_of_a_write_all_or_nothing_is_stored(tmp_pat
         tuple(value for name, value in facts.items() if name not in ("statement", "returned"))
         for facts in found
     }
-    old = (3, 4, "running", 1, 0, 0, 0, 1, False, 1)
-    new = (5, 10, "terminal", 0, 1, 1, 1, 1, True, 0)
+    old = (
+        *(5, 20, "running", 1, 0, 0, 1, False, 1),
+        *("old+ old+", "old old+ old+ old+ old+", "old None", "1 2 3 4 5", 0),
+    )
+    new = (
+        *(7, 20, "terminal", 0, 1, 1, 1, True, 0),
+        *("1 new new", "old old+ old++ new new", "old+ 1234", "3 4 5 6 7", 13),
+    )
     assert states == {old, new}
-    # BEGIN, the move of the row in meta, one for each change and more for two, COMMIT.
-    assert len(found) > 10
-    assert [facts["commit"] for facts in found] == [3] * (len(found) - 2) + [5, 5]
+    # BEGIN, the move of the row in meta, one for each change, two more for what ends and for each
+    # base, one for the log of each commit, the forgetting and COMMIT.
+    assert len(found) > 22
+    assert [facts["commit"] for facts in found] == [5] * (len(found) - 2) + [7, 7]
 
 
 @pytest.mark.slow

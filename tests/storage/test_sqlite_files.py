@@ -241,7 +241,7 @@ def test_a_damaged_page_is_corrupt_when_it_is_read(stored: Path) -> None:
             check_prefix(storage, 3)
             storage.conversations(after=0, limit=9)
             storage.submissions(after=0, limit=9)
-            storage.documents("session", 0)
+            storage.documents("session", 0, limit=9)
             verdicts.add("unread")
         except StorageCorrupt as error:
             assert str(stored) in str(error)

@@ -15,21 +15,34 @@ import pytest
 
 from pidurable_actors.records import (
     ROOT_ID,
+    AppendText,
+    Change,
     ConversationId,
     ConversationRecord,
     EntryId,
     ForkPoint,
+    HistoryPolicy,
     PutTask,
+    ReplaceRoot,
+    RetireDocuments,
     Sleeping,
     TaskId,
     TaskRecord,
     Waiting,
 )
-from pidurable_actors.records.codec import encode_task
+from pidurable_actors.records.codec import encode_record, encode_task
 from pidurable_actors.storage import _sqlite_queries as queries
 from pidurable_actors.storage._sqlite_checkpoint import Checkpointer
 from pidurable_actors.storage.sqlite import SqliteStorage
-from pidurable_actors.testing.conformance._scribe import DONE, RUNNING, Scribe, memo, put
+from pidurable_actors.testing.conformance._scribe import (
+    DONE,
+    RUNNING,
+    Scribe,
+    change_document,
+    memo,
+    put,
+    put_document,
+)
 from tests.storage.children import steps
 
 # As the articles print them.
@@ -62,12 +75,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scribe(path: Path) -> Scribe:
+def scribe(path: Path) -> Iterator[Scribe]:
     storage = SqliteStorage(path)
-    scribe = Scribe.open(storage)
-    # Tests that count pages make their own checkpoints.
-    storage._checkpointer = Checkpointer(partial(sqlite3.connect, path), log_bytes=10**12)
-    return scribe
+    with closing(storage):
+        scribe = Scribe.open(storage)
+        # Tests that count pages make their own checkpoints.
+        storage._checkpointer = Checkpointer(partial(sqlite3.connect, path), log_bytes=10**12)
+        yield scribe
 
 
 def test_the_queries_of_the_articles_answer_while_the_owner_works(
@@ -113,6 +127,31 @@ def test_the_view_shows_memos_as_they_were_recorded(path: Path, scribe: Scribe) 
     ]
 
 
+def test_the_tables_of_documents_and_commits_can_be_queried(path: Path, scribe: Scribe) -> None:
+    extra = {"later": [1, 1.50, -0.0, "\x00\u2028"]}
+    record = scribe.new_document(scope="task", scope_id=5, key="a", created_at_ms=7, extra=extra)
+    scribe.commit(put_document(record, {"n": 1}))
+    scribe.commit(change_document(record, ReplaceRoot(2)), put(scribe.task()))
+    scribe.commit(RetireDocuments(TaskId(5), 1_234))
+    with closing(sqlite3.connect(path)) as shell:
+        (text,) = shell.execute("SELECT record FROM documents").fetchone()
+        # Written by SQLite, and yet the text that a new record would have.
+        assert text == encode_record(attrs.evolve(record, retired_at_ms=1_234))
+        assert shell.execute(
+            """
+            SELECT number, at_ms - 1700000000000, conversations,
+                value ->> '$.change', value ->> '$.record.id', value ->> '$.operations[0].op'
+            FROM commits, json_each(changes) ORDER BY number
+            """
+        ).fetchall() == [
+            (1, 0, "", "document", 2, "replace"),
+            (2, 1, ",1,", "task", 3, None),
+            (3, 2, ",1,", "document", 2, "replace"),
+            (3, 2, ",1,", "task", 3, None),
+            (4, 3, "", "retire_documents", None, None),
+        ]
+
+
 @pytest.mark.parametrize(
     ("query", "parameters"),
     [
@@ -126,7 +165,14 @@ def test_the_view_shows_memos_as_they_were_recorded(path: Path, scribe: Scribe) 
         (queries.SUBMISSION, (1,)),
         (queries.SUBMISSION_BY_REQUEST, (1, "r")),
         (queries.DOCUMENT, ("session", 0, "k", "")),
-        (queries.DOCUMENTS, ("session", 0)),
+        (queries.DOCUMENTS, ("session", 0, 9)),
+        (queries.DOCUMENTS_BEHIND, ("session", 0, "k", "", 9)),
+        (queries.DOCUMENT_DELTAS, (1, 0, 9)),
+        (queries.DOCUMENT_BASE_UNTIL, (1, 9)),
+        (queries.COMMITS, (0, 9)),
+        (queries.COMMITS_OF_CONVERSATION, (0, 1, 9)),
+        (queries.OLDEST_COMMIT, ()),
+        (queries.ENTRY_COMMIT, (1,)),
         (queries.TASK, {"id": 1}),
         *((query, TASK_FILTERS) for query in TASK_SCANS),
         *((query, SUBMISSION_FILTERS) for query in SUBMISSION_SCANS),
@@ -151,10 +197,60 @@ def test_a_step_of_a_task_writes_two_pages_however_much_is_stored(scribe: Scribe
     tasks = [scribe.task(input="." * 500) for _ in range(100)]
     states = (RUNNING, Sleeping(checkpoint={}, until_ms=5), Waiting(checkpoint={}))
     for at, task in enumerate(tasks):
+        step = put(attrs.evolve(task, state=states[at % 3], input="!" * 500))
+        assert _pages_written(scribe, step, logged=False) == 2
+
+
+@pytest.mark.slow
+def test_the_log_adds_a_page_to_a_commit_and_forgetting_in_turns_next_to_nothing(
+    scribe: Scribe,
+) -> None:
+    """Past the first, a page of the log holds several commits; each new one costs three pages."""
+    task = scribe.task()
+    # Until the log has its full length, so that pages are freed and taken again.
+    for _ in range(300):
+        scribe.commit(put(task))
+    written = 0
+    for at in range(300):
+        step = put(attrs.evolve(task, input=f"{at:0500}"))
+        forget = scribe.number - 200 if at % 50 == 0 else 0
+        written += _pages_written(scribe, step, forget_below=forget)
+    assert scribe.storage.oldest_commit() == 351
+    assert written <= 300 * (2 + 1 + 3 / 4)
+
+
+@pytest.mark.parametrize("history", ["latest", "rewindable"])
+def test_a_change_of_a_document_writes_two_pages_however_long_it_is(
+    scribe: Scribe, history: HistoryPolicy
+) -> None:
+    record = scribe.new_document(history=history)
+    scribe.commit(put_document(record, "." * 1_000_000))
+    written = [
+        _pages_written(scribe, change_document(record, AppendText((), f"{at:0100}")), logged=False)
+        for at in range(100)
+    ]
+    assert written[0] == 2
+    # A page that fills is divided, which writes its neighbours as well.
+    assert sum(written) <= 2.5 * 100
+
+
+def test_the_estimate_of_what_a_write_adds_to_the_log_is_about_right(scribe: Scribe) -> None:
+    latest, kept = scribe.new_document(), scribe.new_document("app.kept", history="rewindable")
+    scribe.commit(put_document(latest, "."), put_document(kept, "." * 50_000))
+    storage = _sqlite(scribe)
+    for changes in (
+        (put(scribe.task()),),
+        (change_document(latest, AppendText((), "." * 30_000)),),
+        (put_document(kept, "." * 50_000),),
+        (put_document(latest, "." * 9_000), change_document(kept, AppendText((), "."))),
+    ):
         _log_frames(scribe)
-        scribe.commit(put(attrs.evolve(task, state=states[at % 3], input="!" * 500)))
-        assert _log_frames(scribe) == 2
-    scribe.storage.close()
+        assert storage._checkpointer is not None
+        before = storage._checkpointer._since
+        scribe.commit(*changes)
+        estimate = storage._checkpointer._since - before
+        actual = _log_frames(scribe) * 4096
+        assert actual / 2 <= estimate <= actual * 3
 
 
 def test_what_a_round_writes_does_not_grow_with_the_conversation(scribe: Scribe) -> None:
@@ -175,6 +271,27 @@ def test_what_a_round_writes_does_not_grow_with_the_conversation(scribe: Scribe)
         frames.append(total)
     scribe.storage.close()
     assert max(frames) <= min(frames) + 10
+
+
+def test_an_earlier_value_is_read_from_the_base_before_it_however_long_the_history(
+    scribe: Scribe,
+) -> None:
+    """Count the steps of SQLite's virtual machine for the same question, asked of longer pasts."""
+    record = scribe.new_document(history="rewindable")
+    storage = _sqlite(scribe)
+    costs = []
+    for rounds in (10, 200):
+        for _ in range(rounds):
+            scribe.commit(put_document(record, 0))
+            for at in range(5):
+                scribe.commit(change_document(record, ReplaceRoot(at)))
+        for at_commit in (40, scribe.number - 40, scribe.number):
+            with _counting(storage) as work:
+                found = storage.document(record.kind, "session", 0, at_commit=at_commit)
+            assert found is not None
+            assert found.value == (at_commit - 2) % 6
+            costs.append(len(work))
+    assert max(costs) <= min(costs) * 2
 
 
 def test_live_tasks_are_told_without_their_texts(scribe: Scribe) -> None:
@@ -260,10 +377,25 @@ def _counting(storage: SqliteStorage) -> Iterator[list[None]]:
     storage._connection.set_progress_handler(None, 1)
 
 
+def _sqlite(scribe: Scribe) -> SqliteStorage:
+    assert isinstance(scribe.storage, SqliteStorage)
+    return scribe.storage
+
+
+def _pages_written(
+    scribe: Scribe, change: Change, *, logged: bool = True, forget_below: int = 0
+) -> int:
+    """Commit a change and count the pages that it adds to SQLite's log."""
+    _log_frames(scribe)
+    draft = scribe.draft(change)
+    scribe.storage.apply([attrs.evolve(draft, logged=logged, forget_below=forget_below)])
+    scribe.number += 1
+    return _log_frames(scribe)
+
+
 def _log_frames(scribe: Scribe) -> int:
     """Pages in the log since the last call, which is then empty."""
-    storage = scribe.storage
-    assert isinstance(storage, SqliteStorage)
+    storage = _sqlite(scribe)
     assert storage._connection is not None
     before = storage._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     storage._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

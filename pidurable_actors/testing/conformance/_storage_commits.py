@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 
 import attrs
 import pytest
@@ -121,7 +121,7 @@ class CommitPromises(StorageHooks):
         assert storage.conversation(new.id) is None
         assert storage.submission(request.id) is None
         assert storage.submission_by_request(ROOT_ID, "r") is None
-        assert storage.documents("session", 0) == []
+        assert storage.documents("session", 0, limit=9) == []
         # What failed as a pair is fine alone, and the names that it took are free for others.
         other = attrs.evolve(request, id=SubmissionId(scribe.new_id()))
         named = put_document(attrs.evolve(document, id=scribe.new_id()), 2)
@@ -203,13 +203,15 @@ class CommitPromises(StorageHooks):
         scribe.entry()
         stored = scribe.storage.document("todos", "session", 0)
         assert stored is not None
-        assert (stored.record, stored.value, stored.commit) == (record, {"items": []}, first)
+        assert (stored.record, stored.commit) == (record, first)
+        assert stored.value == {"items": []}
 
         newer = attrs.evolve(record, version=2, retired_at_ms=5)
         second = scribe.commit(put_document(newer, {"items": ["milk"]}))
         stored = scribe.storage.document("todos", "session", 0)
         assert stored is not None
-        assert (stored.record, stored.value) == (newer, {"items": ["milk"]})
+        assert stored.record == newer
+        assert stored.value == {"items": ["milk"]}
         assert stored.commit == second > first
 
     def test_a_documents_name_is_taken_once(self, scribe: Scribe) -> None:
@@ -225,7 +227,7 @@ class CommitPromises(StorageHooks):
         document = DocumentRecord(id=scribe.new_id(), kind="d", scope="session", scope_id=0)
         scribe.commit(memo(task.id, "m", value), put_document(document, value))
 
-        def read() -> list[JSON]:
+        def read() -> list[object]:
             found_entry, found_task = scribe.storage.entry(entry.id), scribe.storage.task(task.id)
             stored = scribe.storage.document("d", "session", 0)
             assert found_entry is not None
@@ -235,7 +237,9 @@ class CommitPromises(StorageHooks):
 
         for found in (*read(), value):
             assert isinstance(found, dict)
-            found["list"] = "changed"
+            # What is immutable need not be a copy.
+            with suppress(TypeError):
+                found["list"] = "changed"
         for found in read():
             assert found == {"list": [1], "dict": {"a": 1}}
 

@@ -81,7 +81,7 @@ class ScanPromises(StorageHooks):
         assert storage.submission(SubmissionId(99)) is None
         assert storage.submission_by_request(ROOT_ID, "r") is None
         assert storage.document("d", "session", 0) is None
-        assert storage.documents("conversation", 99) == []
+        assert storage.documents("conversation", 99, limit=9) == []
         assert storage.entries(ConversationId(99), before=_FAR, limit=5) == []
 
     def test_an_id_of_another_kind_of_record_is_none(self, scribe: Scribe) -> None:
@@ -98,6 +98,8 @@ class ScanPromises(StorageHooks):
             lambda: storage.tasks(after=0, limit=limit),
             lambda: storage.live_tasks(after=0, limit=limit),
             lambda: storage.submissions(after=0, limit=limit),
+            lambda: storage.documents("session", 0, limit=limit),
+            lambda: storage.commits(after=0, limit=limit),
         ]
         for scan in scans:
             with pytest.raises(StorageRequestError):
@@ -301,7 +303,7 @@ class ScanPromises(StorageHooks):
                 scribe.commit(put_document(record, f"{scope} {kind} {key}"))
         storage = scribe.storage
         for scope, scope_id in scopes:
-            found = storage.documents(scope, scope_id)
+            found = storage.documents(scope, scope_id, limit=9)
             assert [(stored.record.kind, stored.record.key) for stored in found] == sorted(names)
             assert [stored.value for stored in found] == [
                 f"{scope} {kind} {key}" for kind, key in sorted(names)

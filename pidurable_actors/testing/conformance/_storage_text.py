@@ -6,10 +6,26 @@ import math
 
 import pytest
 
-from pidurable_actors._json import JSON, check_json
+from pidurable_actors._frozen import freeze
+from pidurable_actors._json import JSON, check_json, encode_json
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.records import ROOT_ID, ConversationId, DocumentRecord, EntryId, TaskId
-from pidurable_actors.testing.conformance._scribe import Scribe, memo, put_document
+from pidurable_actors.records import (
+    ROOT_ID,
+    AppendText,
+    ConversationId,
+    DocumentRecord,
+    EntryId,
+    SetValue,
+    SpliceList,
+    TaskId,
+    TrimText,
+)
+from pidurable_actors.testing.conformance._scribe import (
+    Scribe,
+    change_document,
+    memo,
+    put_document,
+)
 from pidurable_actors.testing.conformance._storage_hooks import StorageHooks
 
 __all__ = ["TextPromises"]
@@ -63,6 +79,33 @@ class TextPromises(StorageHooks):
         stored = storage.document(f"d{text}", "session", 0, text)
         assert stored is not None
         assert stored.value == value
+        assert storage.documents("session", 0, after=(f"d{text}", ""), limit=9) == (
+            [stored] if text else []
+        )
+
+    @pytest.mark.parametrize("text", _TEXTS.values(), ids=_TEXTS.keys())
+    def test_text_comes_back_from_changes_of_documents(self, scribe: Scribe, text: str) -> None:
+        """In operations, in their paths, counted in characters, and from the log of commits."""
+        record = scribe.new_document(history="rewindable")
+        first = put_document(record, {text: ""})
+        changes = [
+            change_document(record, AppendText((text,), f"{text}|{text}")),
+            change_document(record, TrimText((text,), len(text) + 1)),
+            change_document(record, SetValue(("copy",), freeze([text]))),
+            change_document(record, SpliceList(("copy",), 0, 0, (text, text))),
+        ]
+        scribe.commit(first)
+        for change in changes:
+            scribe.commit(change)
+        storage = scribe.storage
+        stored = storage.document(record.kind, "session", 0)
+        assert stored is not None
+        assert stored.value == {text: text, "copy": [text, text, text]}
+        earlier = storage.document(record.kind, "session", 0, at_commit=2)
+        assert earlier is not None
+        assert earlier.value == {text: f"{text}|{text}"}
+        logged = storage.commits(after=1, limit=9)
+        assert [commit.changes for commit in logged] == [(change,) for change in changes]
 
     @pytest.mark.parametrize("number", _NUMBERS.values(), ids=_NUMBERS.keys())
     def test_numbers_keep_value_and_type(self, scribe: Scribe, number: JSON) -> None:
@@ -94,6 +137,14 @@ class TextPromises(StorageHooks):
         assert stored is not None
         assert found.input == found.memos["m"] == stored.value == value
 
+        path = tuple(0 if level % 2 else "down" for level in reversed(range(LIMITS.json_depth)))
+        change = change_document(document, SetValue(path, "deeper"), AppendText(path, " still"))
+        scribe.commit(change)
+        stored = scribe.storage.document("d", "session", 0)
+        assert stored is not None
+        assert encode_json(stored.value) == encode_json(value).replace("deep", "deeper still")
+        assert scribe.storage.commits(after=scribe.number - 1, limit=1)[0].changes == (change,)
+
     @pytest.mark.slow
     def test_a_long_text_comes_back(self, scribe: Scribe) -> None:
         text = "0123456789 äöü 漢字\n" * 250_000
@@ -115,7 +166,7 @@ class TextPromises(StorageHooks):
             assert stored is not None
             assert stored.value == key
             scribe.submission(request_id=f"r{key}")
-        found = [stored.record.key for stored in scribe.storage.documents("session", 0)]
+        found = [stored.record.key for stored in scribe.storage.documents("session", 0, limit=99)]
         assert found == sorted(keys)
 
     def test_what_cannot_be_stored_is_not_there(self, scribe: Scribe) -> None:
@@ -127,6 +178,11 @@ class TextPromises(StorageHooks):
         assert storage.entry(EntryId(beyond)) is None
         assert storage.task(TaskId(beyond)) is None
         assert storage.conversation(ConversationId(beyond)) is None
+        assert storage.entry_commit(EntryId(beyond)) is None
+        assert storage.commits(after=beyond, limit=1) == []
+        assert storage.commits(after=0, limit=1, conversation_id=ConversationId(beyond)) == []
+        assert storage.documents("session", beyond, limit=1) == []
+        assert storage.documents("session", 0, after=("\ud800", ""), limit=1) == []
         assert storage.tasks(after=beyond, limit=1) == []
         assert len(storage.entries(ROOT_ID, before=beyond, limit=1)) == 1
         scribe.entry()

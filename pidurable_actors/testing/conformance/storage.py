@@ -18,6 +18,9 @@ of a process are not tried here: a backend on disk tests those with processes of
 from __future__ import annotations
 
 from pidurable_actors.testing.conformance._storage_commits import CommitPromises
+from pidurable_actors.testing.conformance._storage_documents import DocumentPromises
+from pidurable_actors.testing.conformance._storage_history import HistoryPromises
+from pidurable_actors.testing.conformance._storage_log import LogPromises
 from pidurable_actors.testing.conformance._storage_ownership import OwnershipPromises
 from pidurable_actors.testing.conformance._storage_scans import ScanPromises
 from pidurable_actors.testing.conformance._storage_text import TextPromises
@@ -25,5 +28,13 @@ from pidurable_actors.testing.conformance._storage_text import TextPromises
 __all__ = ["StorageConformance"]
 
 
-class StorageConformance(OwnershipPromises, CommitPromises, ScanPromises, TextPromises):
+class StorageConformance(
+    OwnershipPromises,
+    CommitPromises,
+    DocumentPromises,
+    HistoryPromises,
+    LogPromises,
+    ScanPromises,
+    TextPromises,
+):
     """Every promise of a storage. See the module for the three methods to override."""
