@@ -38,6 +38,28 @@ class Limits:
     memos_bytes: int = 1024 * 1024
     """Encoded size of all memos of a task; one more is an `InvalidValue`."""
 
+    whole_document_chars: int = 1_000
+    """A document up to this size is stored whole with every change, a longer one as its deltas."""
+
+    document_tail_chars: int = 8_000
+    """Deltas behind a document's base, all together, or as much as the base has when that is more.
+
+    One more makes a new base. So reading a document costs at most twice its size, and what is
+    stored for a change is about what the change says.
+    """
+
+    conversation_documents: int = 64
+    """Documents loaded with their conversation; others are read when they are asked for."""
+
+    view_entries: int = 1_000
+    """Newest active entries in the view of a conversation; earlier ones are read by page."""
+
+    readers_at_once: int = 4
+    """Watchers that run in one pass of the event loop; the others follow in the next ones."""
+
+    watch_frames: int = 100
+    """Frames kept for watchers; one who falls further behind gets the newest view instead."""
+
     name_length: int = 200
     """Characters in a kind, memo name, request id or document key."""
 

@@ -49,11 +49,13 @@ class RetrySettings:
 
 @attrs.frozen(kw_only=True)
 class ProgressSettings:
-    """How streaming output is stored.
+    """How streaming output is shown and stored.
 
-    With ``persist_within_ms=0`` every piece is stored before it is shown.
+    It is shown provisionally, at most every `interval_ms` and when a stream ends, and stored within
+    `persist_within_ms`. With ``persist_within_ms=0`` every piece is stored before it is shown.
     """
 
+    interval_ms: int = attrs.field(default=50, validator=_not_negative)
     persist_within_ms: int = attrs.field(default=1_000, validator=_not_negative)
 
 
@@ -72,6 +74,7 @@ class Settings:
         restart_limit: how often a task may be cut off without progress before it is not run again;
             ``math.inf`` for no limit.
         on_restart_limit: ``"end"`` ends such a task, ``"park"`` keeps it for `retry_task`.
+        commit_log: how many commits stay readable, in order, as `Harness.commits`; 0 for none.
         commit_timeout_s: real seconds after which a storage that has not answered counts as failed.
         close_grace_s: seconds after which a close reports what still holds it.
         tool_timeout_s: deadline of a tool call that declares none, in seconds.
@@ -84,6 +87,7 @@ class Settings:
     on_restart_limit: Literal["end", "park"] = attrs.field(
         default="end", validator=validators.in_(("end", "park"))
     )
+    commit_log: int = attrs.field(default=10_000, validator=_not_negative)
     commit_timeout_s: float = attrs.field(default=30.0, validator=_positive)
     close_grace_s: float = attrs.field(default=10.0, validator=_not_negative)
     retry: RetrySettings = RetrySettings()

@@ -90,6 +90,7 @@ class Engine:
         self.clock = clock
         self.report = report
         self.read_only = read_only
+        self.settings = settings
         self.body_scope = trio.CancelScope()
         self.publisher = Publisher()
         self._backend = storage
@@ -145,6 +146,11 @@ class Engine:
         return self.storage.line
 
     @property
+    def failed(self) -> bool:
+        """Whether its storage failed, or a bug ended it."""
+        return self._bug is not None or self._failure is not None
+
+    @property
     def closing(self) -> bool:
         """Whether no new work is admitted any more."""
         return self._status != "open"
@@ -177,7 +183,15 @@ class Engine:
             raise
         try:
             state = SessionState(head)
-            self.storage.attach(Line(state, self.storage, self.clock, read_only=self.read_only))
+            self.storage.attach(
+                Line(
+                    state,
+                    self.storage,
+                    self.clock,
+                    read_only=self.read_only,
+                    log=lambda: self.settings().commit_log,
+                )
+            )
             self.line.rules.extend((settle_ended, check_states))
             self.line.schedulable = self.supervisor.would_start
             await load_live(self.storage, state)
@@ -209,6 +223,7 @@ class Engine:
             finally:
                 self._status = "closed"
                 self.publisher.end()
+                self.publisher.finish()
                 self._closed.set()
 
     async def repair(self) -> None:

@@ -46,12 +46,17 @@ class Publisher:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Publication], None]] = []
+        self._at_end: list[Callable[[], None]] = []
         self._waits: dict[WaitKey, Wait] = {}
         self._ended = False
 
     def listen(self, listener: Callable[[Publication], None]) -> None:
         """Call `listener` with every commit, in order; it is the engine's and must not raise."""
         self._listeners.append(listener)
+
+    def at_end(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the last commit was published; it must not raise."""
+        self._at_end.append(listener)
 
     def publish(self, publication: Publication) -> None:
         """Hand one commit on; synchronous, so that everybody sees commits in order."""
@@ -99,6 +104,11 @@ class Publisher:
         self._ended = True
         for key in tuple(self._waits):
             self._wake(key)
+
+    def finish(self) -> None:
+        """Say that the last commit was published."""
+        for listener in self._at_end:
+            listener()
 
     def _wake(self, key: WaitKey, record: TaskRecord | SubmissionRecord | None = None) -> None:
         wait = self._waits.pop(key, None)

@@ -8,6 +8,8 @@ acknowledges each commit in order.
 Invariants: nothing is published or acknowledged before storage has it; after the first storage
 error nothing is written any more; an admitted commit is always awaited to its outcome, so that
 `Cancelled` out of `commit` means that nothing was stored.
+
+Size: one actor; a third of it is what its calls promise.
 """
 
 from __future__ import annotations
@@ -206,6 +208,18 @@ class StorageActor:
         if record is not None and conversations.forgotten == forgotten:
             conversations.remember(record, documents)
 
+    async def catch_up(self) -> None:
+        """Wait until everything that is admitted now is stored.
+
+        Raises:
+            SessionFailed: the storage failed first.
+
+        Durability: it is stored on return.
+
+        Cancellation: only the wait ends.
+        """
+        await self.wait_durable(self.line.state.number)
+
     async def wait_durable(self, number: int) -> None:
         """Wait until commit `number` is stored.
 
@@ -239,6 +253,8 @@ class StorageActor:
         while True:
             if not self._queue or self._writing:
                 if self._stopping and not self._writing:
+                    # Whoever waits for a commit that will not come learns that the line is closed.
+                    self._tell_progress()
                     return
                 self._parked = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._unpark)

@@ -11,6 +11,7 @@ from pidurable_actors.agent._documents import (
     InboxItem,
     InboxState,
     LiveState,
+    PartialBlock,
     ProviderState,
     RunFailure,
     RunState,
@@ -20,6 +21,7 @@ from pidurable_actors.agent._documents import (
 )
 from pidurable_actors.agent._new import (
     check_agent,
+    fork_conversation,
     new_conversation,
 )
 from pidurable_actors.agent._registry import (
@@ -86,6 +88,7 @@ __all__ = [
     "InboxState",
     "LiveState",
     "NotDone",
+    "PartialBlock",
     "ProviderState",
     "Registry",
     "Replay",
@@ -103,6 +106,7 @@ __all__ = [
     "answer_run",
     "check_agent",
     "fail_run",
+    "fork_conversation",
     "new_conversation",
     "place_steering",
     "place_writes",

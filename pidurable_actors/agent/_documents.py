@@ -6,13 +6,13 @@ waits, `AGENT` what the conversation runs with, `USAGE` what it has used, `PROVI
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
 from pidurable_actors._json import JSON
 from pidurable_actors.records import Usage
-from pidurable_actors.session import define_doc
+from pidurable_actors.session import Text, define_doc
 
 __all__ = [
     "AGENT",
@@ -25,6 +25,7 @@ __all__ = [
     "InboxItem",
     "InboxState",
     "LiveState",
+    "PartialBlock",
     "ProviderState",
     "RunFailure",
     "RunState",
@@ -44,26 +45,42 @@ class RunState:
 
 
 @attrs.define
-class GenerationState:
-    """The task that asks the model, and the answer as far as it is stored.
+class PartialBlock:
+    """One block of a half answer; the `text` of a tool call is the raw text of its arguments."""
 
-    `attempt` counts requests of this turn, 1 for the first; `retry_at_ms` is set while it waits.
+    type: Literal["text", "thinking", "tool_call"] = "text"
+    text: Text = attrs.field(factory=Text)
+    id: str = ""
+    name: str = ""
+    signature: str | None = None
+
+
+@attrs.define
+class GenerationState:
+    """The task that asks the model, and the answer as far as it has come.
+
+    `turn` counts the turns of the run, from 1 once a request is decided, and `attempt` the requests
+    of this turn, 1 for the first; `retry_at_ms` is set while it waits. `usage` is that of the
+    request under way, as far as it was reported.
     """
 
     task_id: int = 0
+    turn: int = 0
     attempt: int = 1
     retry_at_ms: int | None = None
     error: str | None = None
-    partial: list[JSON] = attrs.field(factory=list)
+    partial: list[PartialBlock] = attrs.field(factory=list)
+    usage: Usage = attrs.field(factory=Usage)
 
 
 @attrs.define
 class ToolSlot:
-    """A tool call under way and the output of it that is stored."""
+    """A tool call under way and its output: what is kept of it, and how much was dropped before."""
 
     call_id: str = ""
     tool_name: str = ""
-    output: str = ""
+    output: Text = attrs.field(factory=Text)
+    dropped: int = 0
 
 
 @attrs.define
@@ -97,9 +114,11 @@ class InboxItem:
 
 @attrs.define
 class InboxState:
-    """What waits, oldest first: ``pi.inbox``."""
+    """What waits, oldest first: ``pi.inbox``; how much of it is writes, and steering inputs."""
 
     items: list[InboxItem] = attrs.field(factory=list)
+    writes: int = 0
+    steering: int = 0
 
 
 @attrs.define
@@ -130,11 +149,10 @@ class UsageTotals:
     def add(self, usage: Usage) -> None:
         """Count one request."""
         self.requests += 1
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cache_read_tokens += usage.cache_read_tokens
-        self.cache_write_tokens += usage.cache_write_tokens
-        self.cost += usage.cost
+        for name in attrs.fields_dict(Usage):
+            # What is not reported is most of it, and each change is told to whoever watches.
+            if used := getattr(usage, name):
+                setattr(self, name, getattr(self, name) + used)
 
 
 @attrs.define

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pidurable_actors.agent._documents import AGENT, PROVIDER
 from pidurable_actors.agent._services import AgentServices
 from pidurable_actors.errors import MisuseError
-from pidurable_actors.records import ConversationRecord, TaskId
+from pidurable_actors.records import ConversationId, ConversationRecord, EntryId, TaskId
 from pidurable_actors.runtime import AgentChoice
 from pidurable_actors.session import Tx
 
-__all__ = ["check_agent", "new_conversation"]
+__all__ = ["check_agent", "fork_conversation", "new_conversation"]
 
 
 def check_agent(services: AgentServices, agent: AgentChoice | None) -> None:
@@ -52,6 +52,42 @@ async def new_conversation(
     Cancellation: the commit rolls back.
     """
     made = tx.create_conversation(record, owner=owner)
+    await _choose(tx, services, made, agent)
+    return made
+
+
+async def fork_conversation(
+    tx: Tx,
+    services: AgentServices,
+    conversation_id: ConversationId,
+    *,
+    at: EntryId | None,
+    agent: AgentChoice | None,
+) -> ConversationRecord:
+    """Fork a conversation; see `Tx.fork`.
+
+    Args:
+        tx: the commit.
+        services: chance, for the session id: a fork has one of its own.
+        conversation_id: what is forked.
+        at: the last entry that the fork sees; None for the newest.
+        agent: what it runs with; None for what its parent does.
+
+    Raises:
+        StorageRequestError: there is no such entry, or it is not seen.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    made = await tx.fork(conversation_id, at=at)
+    await _choose(tx, services, made, agent)
+    return made
+
+
+async def _choose(
+    tx: Tx, services: AgentServices, made: ConversationRecord, agent: AgentChoice | None
+) -> None:
     if agent is not None:
         state = await tx.doc(AGENT, made.id)
         state.model = agent.model
@@ -59,4 +95,3 @@ async def new_conversation(
         state.max_output_tokens = agent.max_output_tokens
     provider = await tx.doc(PROVIDER, made.id)
     provider.session_id = services.chance.session_id(tx.now_ms)
-    return made

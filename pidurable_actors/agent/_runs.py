@@ -7,7 +7,7 @@ run is going; while it is, inputs wait in `pi.inbox` for a boundary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -17,6 +17,7 @@ from pidurable_actors.agent._documents import (
     LIVE,
     GenerationState,
     InboxItem,
+    InboxState,
     RunFailure,
     RunState,
 )
@@ -106,7 +107,7 @@ async def admit_submission(
         )
     )
     inbox = await tx.doc(INBOX, conversation_id)
-    inbox.items.append(InboxItem(submission_id=submission.id, type=kind, when_busy=when_busy))
+    _queue(inbox, InboxItem(submission_id=submission.id, type=kind, when_busy=when_busy))
     if live.run is None:
         await place_writes(tx, conversation_id)
         if kind == "input":
@@ -154,12 +155,9 @@ async def place_writes(tx: Tx, conversation_id: ConversationId) -> None:
     Cancellation: the commit rolls back.
     """
     inbox = await tx.doc(INBOX, conversation_id)
-    writes = [item for item in inbox.items if item.type == "write"]
-    if writes:
-        inbox.items = [item for item in inbox.items if item.type != "write"]
-        for item in writes:
-            placed = await _place(tx, conversation_id, item)
-            tx.put_submission(attrs.evolve(placed, status="done"))
+    for item in _take(inbox, _is_write, limit=inbox.writes):
+        placed = await _place(tx, conversation_id, item)
+        tx.put_submission(attrs.evolve(placed, status="done"))
 
 
 async def place_steering(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
@@ -171,13 +169,10 @@ async def place_steering(tx: Tx, services: AgentServices, conversation_id: Conve
     """
     live = await tx.doc(LIVE, conversation_id)
     inbox = await tx.doc(INBOX, conversation_id)
-    steering = [item for item in inbox.items if item.when_busy == "steer" and item.type == "input"]
-    if services.settings().steering_mode == "one":
-        steering = steering[:1]
-    if live.run is None or not steering:
+    if live.run is None:
         return
-    inbox.items = [item for item in inbox.items if item not in steering]
-    for item in steering:
+    limit = inbox.steering if services.settings().steering_mode == "all" else min(1, inbox.steering)
+    for item in _take(inbox, _is_steering, limit=limit):
         placed = await _place(tx, conversation_id, item)
         live.run.submissions.append(placed.id)
 
@@ -195,7 +190,7 @@ async def withdraw(tx: Tx, submission: SubmissionRecord, reason: UnansweredReaso
     if submission.status != "queued":
         return False
     inbox = await tx.doc(INBOX, submission.conversation_id)
-    inbox.items = [item for item in inbox.items if item.submission_id != submission.id]
+    _take(inbox, lambda item: item.submission_id == submission.id, limit=1)
     tx.put_submission(attrs.evolve(submission, status="unanswered", reason=reason, draft=None))
     return True
 
@@ -208,9 +203,9 @@ async def withdraw_inputs(tx: Tx, conversation_id: ConversationId) -> None:
     Cancellation: the commit rolls back.
     """
     inbox = await tx.doc(INBOX, conversation_id)
-    for item in tuple(inbox.items):
-        if item.type == "input":
-            await withdraw(tx, await tx.submission(SubmissionId(item.submission_id)), "withdrawn")
+    for item in _take(inbox, _is_input, limit=len(inbox.items)):
+        queued = await tx.submission(SubmissionId(item.submission_id))
+        tx.put_submission(attrs.evolve(queued, status="unanswered", reason="withdrawn", draft=None))
 
 
 async def _settle_run(
@@ -240,17 +235,49 @@ async def _settle_run(
 
 async def _start_next(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
     inbox = await tx.doc(INBOX, conversation_id)
-    inputs = [item for item in inbox.items if item.type == "input"]
-    if services.settings().follow_up_mode == "one":
-        inputs = inputs[:1]
-    if not inputs:
+    waiting = len(inbox.items) - inbox.writes
+    if not waiting:
         return
     if not await tx.takes_work(conversation_id):
         await withdraw_inputs(tx, conversation_id)
         return
-    inbox.items = [item for item in inbox.items if item not in inputs]
+    limit = 1 if services.settings().follow_up_mode == "one" else waiting
+    inputs = _take(inbox, _is_input, limit=limit)
     placed = [await _place(tx, conversation_id, item) for item in inputs]
     await _start_run(tx, services, conversation_id, placed)
+
+
+def _queue(inbox: InboxState, item: InboxItem) -> None:
+    inbox.items.append(item)
+    inbox.writes += _is_write(item)
+    inbox.steering += _is_steering(item)
+
+
+def _take(inbox: InboxState, wanted: Callable[[InboxItem], bool], *, limit: int) -> list[InboxItem]:
+    """Take the oldest items of a sort out; it looks no further than it must."""
+    found: list[int] = []
+    at = 0
+    while len(found) < limit and at < len(inbox.items):
+        if wanted(inbox.items[at]):
+            found.append(at)
+        at += 1
+    taken = [inbox.items.pop(at) for at in reversed(found)]
+    taken.reverse()
+    inbox.writes -= sum(map(_is_write, taken))
+    inbox.steering -= sum(map(_is_steering, taken))
+    return taken
+
+
+def _is_write(item: InboxItem) -> bool:
+    return item.type == "write"
+
+
+def _is_input(item: InboxItem) -> bool:
+    return item.type == "input"
+
+
+def _is_steering(item: InboxItem) -> bool:
+    return item.type == "input" and item.when_busy == "steer"
 
 
 async def _start_run(

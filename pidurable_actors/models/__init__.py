@@ -8,7 +8,7 @@ from pidurable_actors.models._accumulator import (
     ANSWER_CHARS_MAX,
     Accumulator,
     MalformedCall,
-    Piece,
+    StreamedBlock,
 )
 from pidurable_actors.models._events import (
     Finished,
@@ -53,11 +53,11 @@ __all__ = [
     "ModelProvider",
     "ModelRequest",
     "Models",
-    "Piece",
     "Reply",
     "ScriptedContext",
     "ScriptedModel",
     "Stall",
+    "StreamedBlock",
     "TextDelta",
     "ThinkingDelta",
     "ThinkingLevel",

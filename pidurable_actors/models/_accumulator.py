@@ -36,7 +36,7 @@ from pidurable_actors.records import (
     Usage,
 )
 
-__all__ = ["ANSWER_CHARS_MAX", "Accumulator", "MalformedCall", "Piece"]
+__all__ = ["ANSWER_CHARS_MAX", "Accumulator", "MalformedCall", "StreamedBlock"]
 
 ANSWER_CHARS_MAX: Final = 16_000_000
 """Characters of one answer; a stream that sends more is broken off as a `ProviderError`."""
@@ -49,18 +49,18 @@ _BlockType: TypeAlias = Literal["text", "thinking", "tool_call"]
 
 
 @attrs.frozen(kw_only=True)
-class Piece:
-    """Text that one block has gained; `text` of a call is the raw text of its arguments.
+class StreamedBlock:
+    """One block of an answer as far as it has come; see `Accumulator.blocks`.
 
-    `at` numbers the blocks of an answer in the order in which they began. `id` and `name` are those
-    of a tool call, else empty.
+    `chars` is the length of its text, for a call that of the raw text of its arguments. `id` and
+    `name` are those of a tool call, else empty.
     """
 
-    at: int
     type: _BlockType
-    text: str
+    chars: int
     id: str = ""
     name: str = ""
+    signature: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +78,8 @@ class _Block:
     name: str = ""
     signature: str | None = None
     ended: bool = False
+    parts: list[str] = attrs.field(factory=list)  # joined only when a message is asked for
+    chars: int = 0
     half: str = ""  # A high surrogate at the end of a delta; the other half comes in the next one.
 
 
@@ -92,9 +94,6 @@ class Accumulator:
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
-        # Every text once, in the order of arrival, as (block, text): `pieces_since` reads its
-        # tail, and the blocks are joined from it only when a message is asked for.
-        self._log: list[tuple[int, str]] = []
         self._open_calls: dict[int, int] = {}
         self._ids: set[str] = set()
         self._numbers: dict[str, int] = {}  # An id as received → its last number tried.
@@ -177,32 +176,41 @@ class Accumulator:
         """What has come so far, as an answer that was cut off (stop reason ``aborted``).
 
         Calls that are not whole have ``{}`` as arguments. Costs the whole text at each call; to
-        follow a stream, use `pieces_since`. The content is empty when nothing has come.
+        follow a stream, use `blocks`. The content is empty when nothing has come.
         """
         built = self._build("aborted", {})
         return attrs.evolve(built, model=model, usage=self._usage)
 
-    def pieces_since(self, mark: int) -> tuple[tuple[Piece, ...], int]:
-        """What has come since a mark, in order, without looking at what came before.
+    @property
+    def blocks(self) -> list[StreamedBlock]:
+        """The blocks that have begun, in their order, without their texts."""
+        return [
+            StreamedBlock(
+                type=block.type,
+                chars=block.chars,
+                id=block.id,
+                name=block.name,
+                signature=block.signature,
+            )
+            for block in self._blocks
+        ]
+
+    def text_since(self, at: int, chars: int) -> str:
+        """The text of a block from a place on, at the price of what comes from there on.
 
         Args:
-            mark: 0, or what the previous call returned.
-
-        Returns:
-            The pieces, adjacent text of a block joined, and the mark for the next call. Pieces of
-            the same `at`, put together from mark 0, are the text of that block.
+            at: which block, as `blocks` numbers them.
+            chars: how much of it is known already.
         """
-        pieces: list[Piece] = []
-        end = len(self._log)
-        while mark < end:
-            at = self._log[mark][0]
-            start = mark
-            while mark < end and self._log[mark][0] == at:
-                mark += 1
-            block = self._blocks[at]
-            text = "".join(chunk for _, chunk in self._log[start:mark])
-            pieces.append(Piece(at=at, type=block.type, text=text, id=block.id, name=block.name))
-        return tuple(pieces), end
+        block = self._blocks[at]
+        wanted = block.chars - chars
+        found: list[str] = []
+        for part in reversed(block.parts):
+            if wanted <= 0:
+                break
+            found.append(part[-wanted:])
+            wanted -= len(part)
+        return "".join(reversed(found))
 
     def _add_text(self, text: str) -> None:
         if not text:
@@ -231,7 +239,6 @@ class Accumulator:
         self._open_calls[event.index] = len(self._blocks)
         self._count(len(made) + len(event.name))
         self._open(_Block(type="tool_call", id=made, name=_whole(event.name)))
-        self._log.append((len(self._blocks) - 1, ""))
 
     def _free_id(self, received: str) -> str:
         made = received or "call-1"
@@ -262,7 +269,8 @@ class Accumulator:
             cut = len(text) - 1 if text and "\ud800" <= text[-1] <= "\udbff" else len(text)
             text, block.half = _whole(text[:cut]), text[cut:]
         if text:
-            self._log.append((at, text))
+            block.parts.append(text)
+            block.chars += len(text)
 
     def _count(self, chars: int) -> None:
         self._chars += chars
@@ -274,12 +282,9 @@ class Accumulator:
     def _build(
         self, stop_reason: StopReason, malformed: dict[str, MalformedCall]
     ) -> AssistantMessage:
-        chunks: list[list[str]] = [[] for _ in self._blocks]
-        for at, text in self._log:
-            chunks[at].append(text)
         content: list[TextBlock | ThinkingBlock | ToolCallBlock] = []
-        for block, parts in zip(self._blocks, chunks, strict=True):
-            text = "".join(parts)
+        for block in self._blocks:
+            text = "".join(block.parts)
             if block.type == "tool_call":
                 arguments = _arguments(block, text, malformed)
                 content.append(ToolCallBlock(id=block.id, name=block.name, arguments=arguments))

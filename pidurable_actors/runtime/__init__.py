@@ -44,6 +44,10 @@ from pidurable_actors.runtime._outcomes import (
     SleepUntil,
     WaitFor,
 )
+from pidurable_actors.runtime._progress import (
+    ProgressBoard,
+    WriteProgress,
+)
 from pidurable_actors.runtime._reports import (
     Report,
     Reporter,
@@ -87,6 +91,7 @@ __all__ = [
     "Next",
     "NoProgress",
     "Outcome",
+    "ProgressBoard",
     "Report",
     "ReportKind",
     "Reporter",
@@ -99,6 +104,7 @@ __all__ = [
     "Unset",
     "UserEntry",
     "WaitFor",
+    "WriteProgress",
     "check_choices",
     "checkpoint_in",
     "checkpoint_of",

@@ -6,12 +6,18 @@ from pidurable_actors.session._conversations import (
     Conversations,
     DocKey,
 )
+from pidurable_actors.session._cursors import (
+    Journal,
+)
 from pidurable_actors.session._documents import (
     DocumentDefinition,
     define_doc,
 )
 from pidurable_actors.session._drafts import (
     Drafts,
+)
+from pidurable_actors.session._forks import (
+    stored_documents,
 )
 from pidurable_actors.session._line import (
     Line,
@@ -38,6 +44,11 @@ from pidurable_actors.session._state import (
 from pidurable_actors.session._task_ledger import (
     TaskLedger,
 )
+from pidurable_actors.session._tracked import (
+    Text,
+    TrackedDict,
+    TrackedList,
+)
 from pidurable_actors.session._transaction import (
     Tx,
 )
@@ -53,6 +64,7 @@ __all__ = [
     "DocumentDefinition",
     "Drafts",
     "FreshIds",
+    "Journal",
     "Line",
     "LineState",
     "Publication",
@@ -63,7 +75,11 @@ __all__ = [
     "TaskLedger",
     "TaskSeed",
     "TaskSlot",
+    "Text",
+    "TrackedDict",
+    "TrackedList",
     "Tx",
     "define_doc",
+    "stored_documents",
     "whole_conversation",
 ]

@@ -1,8 +1,10 @@
 """What is in memory of conversations: documents, open submissions, and what is not yet durable.
 
-A conversation is loaded whole, in one read: its record and its documents, so that a missing
-document is known to be missing. It stays while it has live work, and a bounded number of idle ones
-stay a while longer, the longest idle going first. Idle conversations beyond that cost nothing.
+A conversation is loaded in one read: its record and its documents, so that a missing document is
+known to be missing; only of one with very many documents are the others read one by one. It stays
+while it has live work, and a bounded number of idle ones stay a while longer, the longest idle
+going first. Idle conversations beyond that cost nothing, and so it is with the documents of the
+session and of tasks.
 
 Invariant: what is here is never older than what storage has.
 """
@@ -15,13 +17,16 @@ from typing import Final, final
 
 import attrs
 
-from pidurable_actors._json import JSON
+from pidurable_actors._frozen import Value
+from pidurable_actors._limits import LIMITS
 from pidurable_actors.records import (
     AppendEntry,
     Batch,
+    ChangeDocument,
     ConversationId,
     ConversationRecord,
     DocumentRecord,
+    EntryId,
     EntryRecord,
     PutConversation,
     PutDocument,
@@ -51,11 +56,34 @@ class DocKey:
 
 @attrs.frozen
 class CachedDocument:
-    """The newest value of a document and the commit that made it."""
+    """The newest value of a document and the commit that made it.
+
+    Attributes:
+        base_chars: size of the base that is stored of it.
+        tail_chars: what the deltas behind that base cost.
+        is_counted: whether that includes what they took away, which a storage does not tell.
+        loaded_as: the definition that has checked and completed the value.
+    """
 
     record: DocumentRecord
-    value: JSON
+    value: Value
     number: int
+    base_chars: int = 0
+    tail_chars: int = 0
+    loaded_as: object = None
+    is_counted: bool = True
+
+    @classmethod
+    def of(cls, stored: StoredDocument) -> CachedDocument:
+        """What a storage returned."""
+        return cls(
+            stored.record,
+            stored.value,
+            stored.commit,
+            stored.base_chars,
+            stored.tail_chars,
+            is_counted=not stored.tail_chars,
+        )
 
 
 @attrs.define
@@ -64,12 +92,14 @@ class ConversationMemory:
 
     Attributes:
         record: its record.
-        documents: all documents it has, by key.
+        documents: the documents it has, by key.
+        complete: whether these are all.
         submissions: those of its submissions that are open and were touched lately.
         number: the last admitted commit that touched it.
     """
 
     record: ConversationRecord
+    complete: bool = True
     documents: dict[DocKey, CachedDocument] = attrs.field(factory=dict)
     submissions: set[SubmissionId] = attrs.field(factory=set)
     number: int = 0
@@ -85,7 +115,8 @@ class Conversations:
         self._submissions: dict[SubmissionId, SubmissionRecord] = {}
         self._entries: dict[ConversationId, deque[EntryRecord]] = {}  # not yet durable
         self._requests: dict[tuple[ConversationId, str], SubmissionId] = {}
-        self._elsewhere: dict[DocKey, CachedDocument] = {}
+        self._elsewhere: OrderedDict[DocKey, CachedDocument] = OrderedDict()
+        self._elsewhere_unstored: set[DocKey] = set()
         self.forgotten = 0
         """How many were forgotten so far; a load begun before a change of it may be stale."""
 
@@ -108,6 +139,13 @@ class Conversations:
             return None if memory is None else memory.documents.get(key)
         return self._elsewhere.get(key)
 
+    def knows(self, key: DocKey) -> bool:
+        """Whether a document that is not in memory does not exist."""
+        if key.scope != "conversation":
+            return False
+        memory = self._loaded.get(ConversationId(key.scope_id))
+        return memory is not None and memory.complete
+
     def submission(self, submission_id: SubmissionId) -> SubmissionRecord | None:
         """A submission in memory."""
         return self._submissions.get(submission_id)
@@ -120,6 +158,11 @@ class Conversations:
         """Entries that are not yet durable, oldest first."""
         return self._entries.get(conversation_id, ())
 
+    def entry(self, entry_id: EntryId) -> EntryRecord | None:
+        """An entry that is not yet durable."""
+        waiting = (entry for entries in self._entries.values() for entry in entries)
+        return next((entry for entry in waiting if entry.id == entry_id), None)
+
     # --- changing ---
 
     def remember(
@@ -129,10 +172,10 @@ class Conversations:
         known = self._loaded.get(record.id)
         if known is not None:
             return known
-        memory = ConversationMemory(record)
+        memory = ConversationMemory(record, complete=len(documents) < LIMITS.conversation_documents)
         for stored in documents:
             at = DocKey(stored.record.kind, "conversation", record.id, stored.record.key)
-            memory.documents[at] = CachedDocument(stored.record, stored.value, stored.commit)
+            memory.documents[at] = CachedDocument.of(stored)
         self._loaded[record.id] = memory
         self._idle[record.id] = None
         self._trim()
@@ -165,6 +208,35 @@ class Conversations:
             self._loaded[conversation_id].documents[key] = document
         else:
             self._elsewhere[key] = document
+            self._elsewhere_unstored.add(key)
+
+    def forget_of_task(self, task_id: TaskId) -> None:
+        """Forget the documents of a task that has ended: nobody opens them again."""
+        for key in [k for k in self._elsewhere if k.scope == "task" and k.scope_id == task_id]:
+            del self._elsewhere[key]
+            self._elsewhere_unstored.discard(key)
+
+    def keep_document(self, key: DocKey, document: CachedDocument) -> None:
+        """Keep what was read from storage; what is in memory already is newer."""
+        if self.document(key) is not None:
+            return
+        if key.scope == "conversation":
+            memory = self._loaded.get(ConversationId(key.scope_id))
+            if memory is not None:
+                memory.documents[key] = document
+        else:
+            self._elsewhere[key] = document
+            self._trim_elsewhere()
+
+    def note_loaded(self, key: DocKey, cached: CachedDocument, definition: object) -> None:
+        """Note that a definition has checked a value, so that it need not be done again."""
+        checked = attrs.evolve(cached, loaded_as=definition)
+        if key.scope == "conversation":
+            memory = self._loaded.get(ConversationId(key.scope_id))
+            if memory is not None and memory.documents.get(key) is cached:
+                memory.documents[key] = checked
+        elif self._elsewhere.get(key) is cached:
+            self._elsewhere[key] = checked
 
     def settle(self, batch: Batch) -> None:
         """Drop what storage now has and nobody needs in memory."""
@@ -174,12 +246,13 @@ class Conversations:
                     self._settle_entry(change.record)
                 case PutSubmission():
                     self._settle_submission(change.record)
-                case PutDocument() if change.record.scope != "conversation":
+                case PutDocument() | ChangeDocument() if change.record.scope != "conversation":
                     record = change.record
                     key = DocKey(record.kind, record.scope, record.scope_id, record.key)
                     cached = self._elsewhere.get(key)
                     if cached is not None and cached.number <= batch.number:
-                        del self._elsewhere[key]
+                        self._elsewhere_unstored.discard(key)
+                        self._trim_elsewhere()
                 case _:
                     pass
 
@@ -229,6 +302,13 @@ class Conversations:
             del self._submissions[record.id]
             if memory is not None:
                 memory.submissions.discard(record.id)
+
+    def _trim_elsewhere(self) -> None:
+        while len(self._elsewhere) > IDLE_KEPT:
+            oldest = next(iter(self._elsewhere))
+            if oldest in self._elsewhere_unstored:
+                return
+            del self._elsewhere[oldest]
 
     def _trim(self) -> None:
         while len(self._idle) > IDLE_KEPT:

@@ -1,37 +1,67 @@
 """The drafts of one transaction: documents opened for change, and what became of them.
 
-A draft is built from the newest admitted value; the transaction has loaded its conversation. What
-it holds when the callback returns is compared with what it began with; equal is not written.
+A draft is opened on the newest admitted value; the transaction has loaded its conversation. Its
+journal says what was changed. What is stored of that is the deltas, or the whole value: of a small
+document always, of a longer one when its deltas have come to as much as it has.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar, final
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, TypeVar, final
 
 import attrs
 
-from pidurable_actors._json import JSON, check_text, encode_json
+from pidurable_actors._frozen import Value
+from pidurable_actors._json import check_text, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import InvalidValue, MisuseError
-from pidurable_actors.records import Change, DocumentRecord, PutDocument
+from pidurable_actors.records import (
+    Change,
+    ChangeDocument,
+    ConversationId,
+    DocumentRecord,
+    Operation,
+    PutDocument,
+    PutTask,
+    ReplaceRoot,
+    RetireDocuments,
+    TaskId,
+    is_live,
+)
 from pidurable_actors.records.codec import encode_record
 from pidurable_actors.session._conversations import CachedDocument, DocKey
+from pidurable_actors.session._cursors import Cursor, Journal
 from pidurable_actors.session._documents import DocumentDefinition
 from pidurable_actors.session._seams import FreshIds, Reader
 from pidurable_actors.session._state import SessionState
 
-__all__ = ["Drafts"]
+__all__ = ["Drafts", "retired"]
 
 D = TypeVar("D")
+
+_DELTA_CHARS: Final = 64
+"""What a stored delta costs beside its text."""
+
+_LOST_TWICE: Final = 2
+"""What a character costs that a delta takes away.
+
+It is read with the base and is not in the value: with this price, what is read is at most twice
+the value, also of a document that shrinks.
+"""
 
 
 @attrs.frozen
 class _Draft:
     definition: DocumentDefinition[object]
-    record: DocumentRecord
+    cached: CachedDocument
     draft: object
-    before: JSON
+    root: Cursor
+    journal: Journal
+    before: Value
     is_new: bool
+    differs: bool  # what was opened is not what is stored: deltas of it would not apply there
 
 
 @final
@@ -49,6 +79,7 @@ class Drafts:
         self._reader = reader
         self._now_ms = now_ms
         self._opened: dict[DocKey, _Draft] = {}
+        self._copied: dict[DocKey, tuple[DocumentRecord, Value]] = {}
 
     async def open(self, definition: DocumentDefinition[D], scope_id: int, key: str) -> D:
         """The draft of a document; the same one when it was opened before.
@@ -61,11 +92,10 @@ class Drafts:
 
         Cancellation: the commit rolls back.
         """
-        check_text(key, f'docs["{definition.kind}"] key')
-        if len(key) > LIMITS.name_length:
-            raise InvalidValue(
-                f'docs["{definition.kind}"] key', f"longer than {LIMITS.name_length}"
-            )
+        if key:
+            check_text(key, f"{definition.name} key")
+            if len(key) > LIMITS.name_length:
+                raise InvalidValue(f"{definition.name} key", f"longer than {LIMITS.name_length}")
         at = DocKey(definition.kind, definition.scope, scope_id, key)
         opened = self._opened.get(at)
         if opened is None:
@@ -77,38 +107,108 @@ class Drafts:
             )
         return opened.draft
 
-    def freeze(self, changes: list[Change], ids: FreshIds) -> dict[DocKey, CachedDocument]:
-        """Append what changed to `changes`; the new values by key.
+    def copy_to(
+        self, conversation_id: ConversationId, record: DocumentRecord, value: Value
+    ) -> None:
+        """Give a new conversation a document with a value that another one has."""
+        at = DocKey(record.kind, "conversation", conversation_id, record.key)
+        made = attrs.evolve(record, scope_id=conversation_id, created_at_ms=self._now_ms)
+        self._copied[at] = (made, value)
 
-        Raises:
-            InvalidValue: a draft holds something that is not strict JSON.
-        """
-        values: dict[DocKey, CachedDocument] = {}
+    def changed(
+        self, conversation_id: ConversationId
+    ) -> list[tuple[DocKey, DocumentRecord, Value]]:
+        """The documents of a conversation that this transaction made or changed, as they are."""
+        made = {
+            key: (key, record, value)
+            for key, (record, value) in self._copied.items()
+            if key.scope_id == conversation_id
+        }
         for key, opened in self._opened.items():
-            value = opened.definition.unstructure(opened.draft)
-            if not opened.is_new and _same(value, opened.before):
-                continue
-            opened.definition.check(value)
-            record = opened.record
-            if opened.is_new:
-                record = attrs.evolve(record, id=ids.mint())
-            elif record.version != opened.definition.version:
-                record = attrs.evolve(record, version=opened.definition.version)
-            changes.append(PutDocument(record, encode_record(record), encode_json(value)))
-            values[key] = CachedDocument(record, value, self._state.number + 1)
+            is_written = key in self._copied or bool(opened.journal)
+            if key.scope == "conversation" and key.scope_id == conversation_id and is_written:
+                record = _evolved(opened.cached.record, opened.definition)
+                made[key] = (key, record, opened.root.settled())
+        return list(made.values())
+
+    def freeze(self, changes: list[Change], ids: FreshIds) -> Mapping[DocKey, CachedDocument]:
+        """Append what changed to `changes`; the new values by key. The drafts are dead then."""
+        values: dict[DocKey, CachedDocument] = {}
+        for key, (record, value) in self._copied.items():
+            if key not in self._opened:
+                made = attrs.evolve(record, id=ids.mint())
+                values[key] = self._whole(changes, made, value, (ReplaceRoot(value),), None)
+        for key, opened in self._opened.items():
+            if opened.journal or key in self._copied:
+                values[key] = self._freeze(opened, changes, ids)
+        self.close()
         return values
 
+    def close(self) -> None:
+        """Let every draft refuse to be used."""
+        for opened in self._opened.values():
+            opened.journal.open = False
+
+    # --- helpers ---
+
+    def _freeze(self, opened: _Draft, changes: list[Change], ids: FreshIds) -> CachedDocument:
+        definition, cached, record = opened.definition, opened.cached, opened.cached.record
+        value, operations = opened.root.settled(), opened.journal.operations()
+        if opened.is_new:
+            # One that a fork copied was perhaps migrated when it was opened.
+            record = attrs.evolve(_evolved(record, definition), id=ids.mint())
+        elif opened.differs or _policies(record) != _policies(definition):
+            record = _evolved(record, definition)
+        else:
+            text = encode_json(operations)
+            cost = len(text) + _DELTA_CHARS + _LOST_TWICE * opened.journal.lost
+            cached = cached if cached.is_counted else _counted(cached)
+            if not _is_due(cached, len(text), cost):
+                changes.append(ChangeDocument(record, operations, text))
+                return attrs.evolve(
+                    cached,
+                    value=value,
+                    number=self._state.number + 1,
+                    tail_chars=cached.tail_chars + cost,
+                    loaded_as=definition,
+                )
+        if opened.is_new or opened.differs:
+            # Observers may not know what it began with.
+            operations = (ReplaceRoot(opened.before), *operations)
+        return self._whole(changes, record, value, operations, definition)
+
+    def _whole(
+        self,
+        changes: list[Change],
+        record: DocumentRecord,
+        value: Value,
+        operations: tuple[Operation, ...],
+        loaded_as: object,
+    ) -> CachedDocument:
+        text = encode_json(value)
+        changes.append(PutDocument(record, encode_record(record), text, operations))
+        return CachedDocument(
+            record, value, self._state.number + 1, base_chars=len(text), loaded_as=loaded_as
+        )
+
     async def _load(self, definition: DocumentDefinition[D], key: DocKey) -> _Draft:
-        cached = self._state.conversations.document(key)
-        if cached is not None:
-            return _existing(definition, cached.record, cached.value)
-        # A loaded conversation has all its documents in memory: what is not there does not exist.
-        if key.scope != "conversation":
+        if key in self._copied:
+            record, value = self._copied[key]
+            return _opened(definition, CachedDocument(record, value, 0), is_new=True)
+        conversations = self._state.conversations
+        cached = conversations.document(key)
+        if cached is None and not conversations.knows(key):
             stored = await self._reader.read(
                 lambda s: s.document(key.kind, key.scope, key.scope_id, key.key)
             )
             if stored is not None:
-                return _existing(definition, stored.record, stored.value)
+                cached = CachedDocument.of(stored)
+                conversations.keep_document(key, cached)
+        if cached is not None:
+            opened = _opened(definition, cached, is_new=False)
+            if cached.loaded_as is not definition and not opened.differs:
+                conversations.note_loaded(key, cached, definition)
+            return opened
         record = DocumentRecord(
             id=0,
             kind=definition.kind,
@@ -120,19 +220,67 @@ class Drafts:
             fork=definition.fork,
             created_at_ms=self._now_ms,
         )
-        initial = definition.initial()
-        value = definition.unstructure(initial)
-        return _Draft(_erase(definition), record, initial, value, is_new=True)
+        initial = CachedDocument(record, definition.initial_value(), 0, loaded_as=definition)
+        return _opened(definition, initial, is_new=True)
 
 
-def _same(value: JSON, before: JSON) -> bool:
-    # Python calls 1, 1.0 and True equal; what is stored of them is not.
-    return value == before and encode_json(value) == encode_json(before)
+def retired(
+    changes: Sequence[Change],
+    documents: Mapping[DocKey, CachedDocument],
+    having: AbstractSet[TaskId],
+    now_ms: int,
+) -> list[RetireDocuments]:
+    """What retires the documents of the tasks that end by `changes`.
+
+    Args:
+        changes: those of one transaction.
+        documents: what it stores of documents.
+        having: the tasks that had documents before.
+        now_ms: the time of the commit.
+    """
+    mine = {key.scope_id for key in documents if key.scope == "task"}
+    if not having and not mine:
+        return []
+    ended = [c.record.id for c in changes if isinstance(c, PutTask) and not is_live(c.record)]
+    return [RetireDocuments(it, now_ms) for it in ended if it in having or it in mine]
 
 
-def _existing(definition: DocumentDefinition[D], record: DocumentRecord, value: JSON) -> _Draft:
-    draft = definition.load(record, value)
-    return _Draft(_erase(definition), record, draft, value, is_new=False)
+def _opened(definition: DocumentDefinition[D], cached: CachedDocument, *, is_new: bool) -> _Draft:
+    value = cached.value
+    if cached.loaded_as is not definition:
+        value = definition.load(cached.record, value)
+    journal = Journal(definition.name)
+    draft, root = definition.draft(value, journal)
+    differs = value is not cached.value
+    return _Draft(_erase(definition), cached, draft, root, journal, value, is_new, differs)
+
+
+def _is_due(cached: CachedDocument, text_chars: int, cost: int) -> bool:
+    """Whether a change is stored as a new base rather than as a delta."""
+    if max(cached.base_chars, text_chars) <= LIMITS.whole_document_chars:
+        return True
+    return cached.tail_chars + cost > max(LIMITS.document_tail_chars, cached.base_chars)
+
+
+def _counted(cached: CachedDocument) -> CachedDocument:
+    """A document that was read with its tail, and what that tail took away.
+
+    It takes the whole value once, as reading it did; or a document that shrank before a restart
+    would drag its base along after it.
+    """
+    replayed = cached.base_chars + cached.tail_chars
+    lost = max(0, replayed - len(encode_json(cached.value)))
+    cost = cached.tail_chars + _LOST_TWICE * lost
+    return attrs.evolve(cached, tail_chars=cost, is_counted=True)
+
+
+def _policies(it: DocumentRecord | DocumentDefinition[Any]) -> tuple[object, ...]:
+    return it.version, it.history, it.fork
+
+
+def _evolved(record: DocumentRecord, definition: DocumentDefinition[object]) -> DocumentRecord:
+    version, history, fork = definition.version, definition.history, definition.fork
+    return attrs.evolve(record, version=version, history=history, fork=fork)
 
 
 def _erase(definition: DocumentDefinition[D]) -> DocumentDefinition[object]:

@@ -11,7 +11,7 @@ Invariant: what is admitted is a sequence without holes; what is settled is a pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 from pidurable_actors._clock import Clock
 from pidurable_actors.errors import (
@@ -28,6 +28,9 @@ from pidurable_actors.storage import Head
 
 __all__ = ["Line", "LineState", "Rule"]
 
+_FORGET_EACH: Final = 128
+"""Commits after which the log forgets those that are too old."""
+
 LineState: TypeAlias = Literal["open", "closed", "failed"]
 Rule: TypeAlias = Callable[[Tx], None]
 
@@ -41,11 +44,20 @@ class Line:
         reader: where cold records are read.
         clock: the time of each commit.
         read_only: refuse every commit that writes.
+        log: how many commits stay readable.
     """
 
     def __init__(
-        self, state: SessionState, reader: Reader, clock: Clock, *, read_only: bool
+        self,
+        state: SessionState,
+        reader: Reader,
+        clock: Clock,
+        *,
+        read_only: bool,
+        log: Callable[[], int],
     ) -> None:
+        self._log = log
+        self._logs = True  # an earlier process may have
         self.state = state
         self.rules: list[Rule] = []
         self.schedulable: Callable[[str, int], bool] = _nothing_runs
@@ -110,14 +122,25 @@ class Line:
             raise ReadOnlySession(
                 "this harness was opened with read_only=True; open it as owner to change something."
             )
+        number, kept = self.state.number + 1, self._log()
         batch = Batch(
-            number=CommitNumber(self.state.number + 1),
+            number=CommitNumber(number),
             at_ms=tx.now_ms,
             next_id=tx.next_id,
             changes=changes,
+            logged=kept > 0,
+            forget_below=self._forget_below(number, kept),
         )
         self.state.admit(batch, documents)
         return batch
+
+    def _forget_below(self, number: int, kept: int) -> int:
+        """What the log may forget with this commit; what it keeps has no holes."""
+        forgotten, self._logs = kept == 0 and self._logs, kept > 0
+        if forgotten:
+            return number
+        # In groups: forgetting commits one by one would double the writes of every commit.
+        return max(0, number - kept + 1) if kept and number % _FORGET_EACH == 0 else 0
 
     def settle(self, batch: Batch) -> None:
         """Note that storage has the batch."""

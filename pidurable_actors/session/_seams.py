@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, final
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._limits import LIMITS
 from pidurable_actors.records import (
     ConversationId,
     ConversationRecord,
@@ -31,6 +32,15 @@ class Reader(Protocol):
         Durability: what is returned is stored.
 
         Cancellation: the look-up is finished; the cancellation arrives later.
+        """
+        ...
+
+    async def catch_up(self) -> None:
+        """Wait until everything that is admitted now is stored.
+
+        Durability: it is stored on return.
+
+        Cancellation: only the wait ends.
         """
         ...
 
@@ -88,6 +98,9 @@ def whole_conversation(
 
     def look(storage: Storage) -> tuple[ConversationRecord | None, list[StoredDocument]]:
         record = storage.conversation(conversation_id)
-        return record, [] if record is None else storage.documents("conversation", conversation_id)
+        if record is None:
+            return None, []
+        limit = LIMITS.conversation_documents
+        return record, storage.documents("conversation", conversation_id, limit=limit)
 
     return look

@@ -17,6 +17,7 @@ from pidurable_actors._json import encode_json
 from pidurable_actors.records import (
     AppendEntry,
     Batch,
+    ChangeDocument,
     CommitNumber,
     ConversationId,
     PutConversation,
@@ -24,6 +25,7 @@ from pidurable_actors.records import (
     PutMemo,
     PutSubmission,
     PutTask,
+    RetireDocuments,
     Sleeping,
     SubmissionId,
     SubmissionRecord,
@@ -124,12 +126,15 @@ class SessionState:
         self.held: set[TaskId] = set()  # what the present transaction has read stays in memory
         self.unsettled: dict[SubmissionId, ConversationId] = {}  # as storage has them
         self.conversations = Conversations()
+        self.with_documents: set[TaskId] = set()  # live tasks to which documents belong
         self._memo_bytes: dict[TaskId, int] = {}  # of tasks that recorded a memo lately
 
     def load(self, rows: Iterable[LiveTask]) -> None:
         """Take index rows read from storage, before anything is admitted."""
         for row in rows:
             self._insert(TaskSlot(row), row.conversation_owner)
+            if row.has_documents:
+                self.with_documents.add(row.id)
 
     def load_record(self, record: TaskRecord) -> None:
         """Take the record of a cold task; head and durable state are the same then."""
@@ -173,6 +178,12 @@ class SessionState:
                 self._memo_bytes[change.task_id] += len(change.text.encode()) + len(change.name)
         for key, document in documents.items():
             self.conversations.admit_document(key, document)
+            if key.scope == "task":
+                self.with_documents.add(TaskId(key.scope_id))
+        for change in batch.changes:
+            if isinstance(change, RetireDocuments):
+                self.with_documents.discard(change.task_id)
+                self.conversations.forget_of_task(change.task_id)
 
     def settle(self, batch: Batch, now_ms: int) -> None:
         """Drop what storage now has and nobody needs in memory."""
@@ -185,7 +196,7 @@ class SessionState:
                 case PutTask():
                     self._settle_task(change.record, now_ms)
                     self.rest(change.record.conversation_id)
-                case PutDocument() if change.record.scope == "conversation":
+                case PutDocument() | ChangeDocument() if change.record.scope == "conversation":
                     self.rest(ConversationId(change.record.scope_id))
                 case PutConversation():
                     self.rest(change.record.id)
@@ -235,6 +246,7 @@ class SessionState:
             if slot.above is not None:
                 self.settled_above[record.id] = slot.above
             self._memo_bytes.pop(record.id, None)
+            self.with_documents.discard(record.id)
             return
         slot.durable = record
         if (

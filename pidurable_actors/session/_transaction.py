@@ -34,6 +34,7 @@ from pidurable_actors.records import (
     EntryDraft,
     EntryId,
     EntryRecord,
+    ForkPoint,
     Owner,
     PutConversation,
     PutSubmission,
@@ -41,11 +42,13 @@ from pidurable_actors.records import (
     SubmissionRecord,
     TaskId,
     TaskRecord,
+    Terminal,
 )
 from pidurable_actors.records.codec import check_draft, encode_record
 from pidurable_actors.session._conversations import CachedDocument, ConversationMemory, DocKey
 from pidurable_actors.session._documents import DocumentDefinition
-from pidurable_actors.session._drafts import Drafts
+from pidurable_actors.session._drafts import Drafts, retired
+from pidurable_actors.session._forks import Link, copied_documents, seen_entries, sees
 from pidurable_actors.session._seams import (
     Binding,
     FreshIds,
@@ -246,22 +249,34 @@ class Tx:
         """
         self._check_open()
         bound = 2**63 - 1 if before is None else before
-        fresh = [*self._state.conversations.entries(conversation_id), *self._entries]
-        mine = [
-            entry
-            for entry in reversed(fresh)
-            if entry.conversation_id == conversation_id
-            and entry.id < bound
-            and (kind is None or entry.kind == kind)
-        ]
-        if len(mine) >= limit:
-            return mine[:limit]
-        stored = await self._reader.read(
-            lambda s: s.entries(conversation_id, before=bound, limit=limit, kind=kind)
+        return await seen_entries(
+            self.conversation,
+            self._reader,
+            lambda at: [*self._state.conversations.entries(at), *self._entries],
+            Link(conversation_id, bound),
+            limit=limit,
+            kind=kind,
         )
-        # A batch may have become durable since `mine` was made: keep one of each.
-        seen = {entry.id for entry in mine}
-        return [*mine, *(entry for entry in stored if entry.id not in seen)][:limit]
+
+    async def entry(self, entry_id: EntryId) -> EntryRecord:
+        """One entry, of any conversation.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+
+        Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
+
+        Cancellation: the commit rolls back.
+        """
+        self._check_open()
+        found = next((entry for entry in self._entries if entry.id == entry_id), None)
+        if found is None:
+            found = self._state.conversations.entry(entry_id)
+        if found is None:
+            found = await self._reader.read(lambda s: s.entry(entry_id))
+        if found is None:
+            raise StorageRequestError(f"there is no entry {entry_id}.")
+        return found
 
     async def doc(
         self, definition: DocumentDefinition[D], scope_id: int | None = None, key: str = ""
@@ -274,16 +289,23 @@ class Tx:
             key: which one of a family.
 
         Returns:
-            An instance of the definition's class. Change it in place; what it holds when the
-            callback returns is stored.
+            What stands for an instance of the class. Change it in place; it dies with the callback.
+
+        Raises:
+            StorageRequestError: there is no such conversation or task.
+            TaskRefused: the task that it belongs to has ended; its documents are retired.
+            InvalidValue: a key that cannot be stored, or `migrate` made what does not fit.
+            DefinitionError: it is stored in an older version, and there is no `migrate`.
+            StorageTooNew: it is stored in a newer version.
+            MisuseError: nothing says what it belongs to, or it is open as another class.
 
         Durability: what is returned is admitted, perhaps not stored yet; it is when the commit is.
 
         Cancellation: the commit rolls back.
         """
         self._check_open()
-        defaults = {"session": 0, "conversation": self.conversation_id, "task": self._task_id}
-        belongs = scope_id if scope_id is not None else defaults[definition.scope]
+        bound = self.conversation_id if definition.scope == "conversation" else self._task_id
+        belongs = 0 if definition.scope == "session" else bound if scope_id is None else scope_id
         if belongs is None:
             raise MisuseError(
                 f"document {definition.kind!r} belongs to a {definition.scope}; "
@@ -291,9 +313,9 @@ class Tx:
             )
         if definition.scope == "conversation":
             await self.conversation(ConversationId(belongs))
-        if self._drafts is None:
-            self._drafts = Drafts(self._state, self._reader, now_ms=self.now_ms)
-        return await self._drafts.open(definition, belongs, key)
+        elif definition.scope == "task":
+            await self._check_task_lives(TaskId(belongs))
+        return await self._all_drafts().open(definition, belongs, key)
 
     # --- writes ---
 
@@ -390,6 +412,54 @@ class Tx:
         self._conversations[made.id] = made
         return made
 
+    async def fork(
+        self, conversation_id: ConversationId, *, at: EntryId | None = None
+    ) -> ConversationRecord:
+        """Create a conversation that sees what another one does, up to an entry.
+
+        Args:
+            conversation_id: what is forked; of any depth.
+            at: the last entry that the fork sees; by default the newest.
+
+        Returns:
+            The record with its id, stored when the commit is.
+
+        Raises:
+            StorageRequestError: there is no such conversation or entry, or it does not see it.
+
+        Durability: stored with the commit.
+
+        Cancellation: the commit rolls back.
+        """
+        await self.conversation(conversation_id)
+        newest = await self.entries(conversation_id, limit=1) if at is None else ()
+        if at is None and not newest:
+            raise StorageRequestError(
+                f"conversation {conversation_id} has no entry to fork at; create another one."
+            )
+        entry = newest[0] if newest else await self.entry(EntryId(at or 0))
+        if not await sees(self.conversation, conversation_id, entry):
+            raise StorageRequestError(
+                f"conversation {conversation_id} does not see entry {entry.id}."
+            )
+        made = ConversationRecord(
+            id=ConversationId(self._ids.mint()),
+            parent=ForkPoint(conversation_id=conversation_id, entry_id=entry.id),
+            created_at_ms=self.now_ms,
+        )
+        copied = await copied_documents(
+            self._state.conversations,
+            self._reader,
+            self._drafts,
+            parent=conversation_id,
+            at=entry,
+            is_new=entry in self._entries,
+        )
+        for record, value in copied:
+            self._all_drafts().copy_to(made.id, record, value)
+        self._conversations[made.id] = made
+        return made
+
     def create_submission(self, record: SubmissionRecord) -> SubmissionRecord:
         """Create a submission under a fresh id, whatever id `record` carries."""
         self._check_open()
@@ -463,8 +533,9 @@ class Tx:
         if self._entries:
             changes.extend(AppendEntry(e, encode_record(e)) for e in self._entries)
         if self._drafts is not None:
-            documents = self._drafts.freeze(changes, self._ids)
+            documents = dict(self._drafts.freeze(changes, self._ids))
         self.tasks.freeze(changes)
+        changes.extend(retired(changes, documents, self._state.with_documents, self.now_ms))
         if self._submissions:
             changes.extend(PutSubmission(s, encode_record(s)) for s in self._submissions.values())
         self._open = False
@@ -473,6 +544,8 @@ class Tx:
     def close(self) -> None:
         """Make every later use fail, and let go of what was kept in memory for it."""
         self._open = False
+        if self._drafts is not None:
+            self._drafts.close()
         for conversation_id in self._used:
             self._state.rest(conversation_id)
         self._used.clear()
@@ -484,6 +557,15 @@ class Tx:
         return self._ids.next
 
     # --- helpers ---
+
+    def _all_drafts(self) -> Drafts:
+        if self._drafts is None:
+            self._drafts = Drafts(self._state, self._reader, now_ms=self.now_ms)
+        return self._drafts
+
+    async def _check_task_lives(self, task_id: TaskId) -> None:
+        if isinstance((await self.task(task_id)).state, Terminal):
+            raise TaskRefused(f"task {task_id} has ended, and its documents with it.", task_id)
 
     def _name(self, conversation_id: ConversationId) -> None:
         # A commit is bound only to a conversation that exists.

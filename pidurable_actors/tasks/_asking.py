@@ -1,7 +1,7 @@
 """Asking a model once: the stream, its silence limit, and storing what has come so far.
 
-Partial answers are progress: they are stored behind the stream's back within the time that the
-settings give (on every event with 0), so that a crash loses no more than that.
+Partial answers are progress: behind the stream's back they are shown at most so often, and stored
+within the time, that the settings give (on every event with 0). A crash loses no more than that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import trio
 
 from pidurable_actors.errors import ProviderError
 from pidurable_actors.models import Accumulator, ModelProvider, ModelRequest
-from pidurable_actors.settings import Settings
+from pidurable_actors.settings import ProgressSettings, Settings
 
-__all__ = ["ask"]
+__all__ = ["Came", "ask", "follow"]
 
 
 async def ask(
@@ -23,7 +23,9 @@ async def ask(
     request: ModelRequest,
     answer: Accumulator,
     settings: Settings,
-    store_partial: Callable[[], Awaitable[None]],
+    *,
+    show: Callable[[], None],
+    store: Callable[[], Awaitable[None]],
 ) -> None:
     """Stream one answer into `answer`.
 
@@ -32,7 +34,8 @@ async def ask(
         request: what.
         answer: takes the events; holds what has come when this raises.
         settings: silence limit and progress policy.
-        store_partial: stores what `answer` holds.
+        show: shows what `answer` holds to those who watch.
+        store: stores what `answer` holds.
 
     Raises:
         ProviderError: the provider failed or fell silent.
@@ -46,9 +49,9 @@ async def ask(
     error: Exception | None = None
     with trio.CancelScope(deadline=trio.current_time() + idle_s) as silence:
         async with trio.open_nursery() as nursery:
-            came = _Came()
+            came = Came()
             if within_ms:
-                nursery.start_soon(_store_regularly, came, within_ms / 1000, store_partial)
+                nursery.start_soon(follow, came, settings.progress, show, store)
             try:
                 async with provider.stream(request) as events:
                     async for event in events:
@@ -59,11 +62,14 @@ async def ask(
                         else:
                             # Storing is not the model's silence.
                             silence.deadline = math.inf
-                            await store_partial()
+                            await store()
                             silence.deadline = trio.current_time() + idle_s
             except Exception as raised:  # noqa: BLE001 - kept bare: a nursery would wrap it
                 error = raised
             nursery.cancel_scope.cancel()
+    if within_ms:
+        # Whoever puts the pieces together that are shown gets the whole message.
+        show()
     if silence.cancelled_caught:
         raise ProviderError(
             f"the model was silent for {idle_s:g} s", retryable=True, kind="timeout"
@@ -72,23 +78,42 @@ async def ask(
         raise error
 
 
-class _Came:
-    """Something came that is not stored yet."""
+class Came:
+    """Something came that is not shown yet."""
 
     def __init__(self) -> None:
         self.event = trio.Event()
 
     def tell(self) -> None:
+        """Say that something came."""
         if not self.event.is_set():
             self.event.set()
 
 
-async def _store_regularly(
-    came: _Came, within_s: float, store_partial: Callable[[], Awaitable[None]]
+async def follow(
+    came: Came,
+    progress: ProgressSettings,
+    show: Callable[[], None],
+    store: Callable[[], Awaitable[None]],
 ) -> None:
+    """Show and store progress as it comes, as often as the settings say; never returns.
+
+    Durability: what came `persist_within_ms` ago is stored.
+
+    Cancellation: what came last is neither shown nor stored.
+    """
+    within_s = progress.persist_within_ms / 1000
+    interval_s = min(progress.interval_ms / 1000, within_s)
+    turn = -math.inf  # when it may be shown again: what comes meanwhile gathers
     while True:
         await came.event.wait()
-        # Waiting first gathers what comes meanwhile: at most one write per interval.
-        await trio.sleep(within_s)
-        came.event = trio.Event()
-        await store_partial()
+        due = trio.current_time() + within_s
+        while trio.current_time() < due:
+            await trio.sleep_until(min(turn, due))
+            if trio.current_time() < due:
+                came.event = trio.Event()
+                show()
+                turn = trio.current_time() + interval_s
+                with trio.move_on_at(due):
+                    await came.event.wait()
+        await store()

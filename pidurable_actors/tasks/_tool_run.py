@@ -8,22 +8,32 @@ returns.
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar, final, overload
+from contextlib import ExitStack
+from typing import Any, Final, Self, TypeVar, final, overload
 
 import outcome
 import trio
 
+from pidurable_actors._frozen import FrozenText
 from pidurable_actors._json import JSON, JsonObject, check_json, copy_json
-from pidurable_actors.agent import LIVE, ToolResult
+from pidurable_actors.agent import LIVE, LiveState, ToolResult
 from pidurable_actors.context import Context
 from pidurable_actors.errors import InvocationEnded
 from pidurable_actors.records import ConversationId, TaskId, TaskRecord
-from pidurable_actors.runtime import AgentChoice, ConversationHandle, Missing, Runtime
+from pidurable_actors.runtime import (
+    AgentChoice,
+    ConversationHandle,
+    Missing,
+    ProgressBoard,
+    Runtime,
+)
 from pidurable_actors.session import StartableTask, Tx
+from pidurable_actors.tasks._asking import Came, follow
 from pidurable_actors.tasks._nested import NestedInput, call_tool
 
-__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun"]
+__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun", "shown_output"]
 
 T = TypeVar("T")
 InputT = TypeVar("InputT")
@@ -59,12 +69,14 @@ class ToolRun:
         self._call_id = call_id
         self._key = key
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = ""
-        self._fresh: list[str] = []  # what came since it was trimmed
-        self._fresh_chars = 0
-        self._dropped = 0
-        self._stored = ""  # what of the output the live document has
-        self._dirty = trio.Event()
+        self._output = FrozenText()
+        self._chars = 0  # all output so far
+        self._lines: deque[int] = deque()  # where the kept lines end, counted from the first
+        self._stored = 0  # how much of all output the live document has
+        self._line_is_whole = True
+        self._came = Came()
+        self._shown_while = ExitStack()
+        self._show: Callable[[], None] = _nobody_looks
         self._over = False
         self.detail: JSON = None
         self.diagnostics: list[JsonObject] = []
@@ -109,7 +121,7 @@ class ToolRun:
         if self._runtime.settings.progress.persist_within_ms == 0:
             await self._persist()
         else:
-            self._dirty.set()
+            self._came.tell()
             await trio.lowlevel.checkpoint()
 
     def details(self, value: JSON) -> None:
@@ -236,10 +248,23 @@ class ToolRun:
     @property
     def shown(self) -> str:
         """The output kept, with a note on what was dropped."""
-        self._trim()
-        if not self._dropped:
-            return self._kept
-        return f"[{self._dropped} characters dropped]\n{self._kept}"
+        return shown_output(str(self._output), self._dropped)
+
+    @property
+    def _dropped(self) -> int:
+        return self._chars - len(self._output)
+
+    def __enter__(self) -> Self:
+        """Show its output until its result is stored, so that no commit in between hides it."""
+        board = self._runtime.service(ProgressBoard)
+        self._show = self._shown_while.enter_context(
+            board.showing(self.conversation_id, self._write)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Show it no more."""
+        self._shown_while.close()
 
     async def storing(self, work: Callable[[], Awaitable[object]]) -> object:
         """Run `work`; store output behind its back meanwhile.
@@ -255,11 +280,11 @@ class ToolRun:
         # work has all the same is not lost on the way out. Bounded by the end of the work.
         storer = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._store_regularly, storer)
+            nursery.start_soon(self._follow, storer)
             ended = await outcome.acapture(work)
             storer.cancel()
         self._keep(self._decoder.decode(b"", final=True))
-        if self._runtime.context.reason in ("close", "abort") and self._stored != self.shown:
+        if self._runtime.context.reason in ("close", "abort") and self._stored != self._chars:
             # Only a crash may lose output; after an abort the result is often written by another
             # run, when what the call owns has ended. Bounded like every commit.
             with trio.CancelScope(shield=True):
@@ -270,43 +295,64 @@ class ToolRun:
         """Make every later use by the tool fail."""
         self._over = True
 
-    async def _store_regularly(self, storer: trio.CancelScope) -> None:
-        with storer:
-            while True:
-                await self._dirty.wait()
-                # Waiting first gathers what comes meanwhile: at most one write per interval.
-                await trio.sleep(self._runtime.settings.progress.persist_within_ms / 1000)
-                self._dirty = trio.Event()
-                await self._persist()
+    async def _follow(self, storer: trio.CancelScope) -> None:
+        progress = self._runtime.settings.progress
+        if progress.persist_within_ms:
+            with storer:
+                await follow(self._came, progress, self._show, self._persist)
 
     async def _persist(self) -> None:
-        shown, key = self.shown, str(self.task_id)
+        chars = self._chars
 
         async def change(tx: Tx) -> None:
-            live = await tx.doc(LIVE, self.conversation_id)
-            slot = live.tools.get(key)
-            if slot is not None:
-                slot.output = shown
+            self._write(await tx.doc(LIVE, self.conversation_id))
 
         await self._runtime.commit(change)
-        self._stored = shown
+        self._stored = chars
+
+    def _write(self, live: LiveState) -> None:
+        """Bring a draft of the live document up to date; it has a beginning of all output."""
+        slot = live.tools.get(str(self.task_id))
+        if slot is None:
+            return
+        known = slot.dropped + len(slot.output)
+        if known < self._chars:
+            slot.output.append(self._output.since(max(0, known - self._dropped)))
+        if slot.dropped < self._dropped:
+            slot.output.trim_front(len(slot.output) - len(self._output))
+            slot.dropped = self._dropped
 
     def _keep(self, text: str) -> None:
-        self._fresh.append(text)
-        self._fresh_chars += len(text)
-        # Trimmed once in a while, or many small pieces would each cost the whole buffer.
-        if self._fresh_chars > OUTPUT_CHARS:
-            self._trim()
+        if not text:
+            return
+        self._output = self._output.append(text)
+        for line in text.splitlines(keepends=True):
+            self._chars += len(line)
+            if self._lines and not self._line_is_whole:
+                self._lines[-1] = self._chars
+            else:
+                self._lines.append(self._chars)
+            self._line_is_whole = line.splitlines() != [line]
+        self._trim()
 
     def _trim(self) -> None:
-        whole = self._kept + "".join(self._fresh)
-        lines = whole.splitlines(keepends=True)
-        kept = "".join(lines[-OUTPUT_LINES:]) if len(lines) > OUTPUT_LINES else whole
-        self._kept = kept[-OUTPUT_CHARS:]
-        self._dropped += len(whole) - len(self._kept)
-        self._fresh.clear()
-        self._fresh_chars = 0
+        first = self._chars - OUTPUT_CHARS
+        while len(self._lines) > OUTPUT_LINES:
+            first = max(first, self._lines.popleft())
+        if first > self._dropped:
+            self._output = self._output.trim_front(first - self._dropped)
+        while self._lines and self._lines[0] <= self._dropped:
+            self._lines.popleft()
 
     def _check(self) -> None:
         if self._over:
             raise InvocationEnded(self.task_id)
+
+
+def shown_output(output: str, dropped: int) -> str:
+    """Output as it is shown, with a note on what was dropped before it."""
+    return f"[{dropped} characters dropped]\n{output}" if dropped else output
+
+
+def _nobody_looks() -> None:
+    """What a run shows before it begins."""

@@ -10,7 +10,7 @@ Size: one state machine; its phases and the ways a request can end are read toge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 import attrs
@@ -25,6 +25,7 @@ from pidurable_actors.agent import (
     AgentServices,
     GenerationInput,
     GenerationState,
+    LiveState,
     Tool,
     ToolSlot,
     answer_run,
@@ -56,7 +57,6 @@ from pidurable_actors.records import (
     Usage,
     model_context,
 )
-from pidurable_actors.records.codec import message_to_json, messages_from_json
 from pidurable_actors.runtime import (
     Aborted,
     Checkpoint,
@@ -65,6 +65,7 @@ from pidurable_actors.runtime import (
     Failed,
     Next,
     Outcome,
+    ProgressBoard,
     Report,
     SleepUntil,
     TaskActor,
@@ -74,6 +75,7 @@ from pidurable_actors.runtime import (
 )
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
+from pidurable_actors.tasks._half_answer import has_half, take_half, write_half
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import answer_unstarted, calls_of, unusable_calls
 from pidurable_actors.tasks._tool_results import ToolInput
@@ -118,6 +120,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     """One run of a conversation."""
 
     _answer: Accumulator | None = None
+    _attempt = 0
 
     def start(self) -> Prepare:
         """Begin by choosing the model."""
@@ -161,22 +164,17 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         """
         if self.runtime.record.restarts:
             return await self._cut_off(at)
-        self._answer = answer = Accumulator()
+        self._attempt, self._answer = at.attempt, Accumulator()
         try:
             provider, request = await self._build(at)
-            await ask(
-                provider, request, answer, self.settings, lambda: self._store_partial(at.model)
-            )
-            message = answer.message(model=at.model)
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
-        except ProviderError as error:
-            return await self._request_failed(at, answer, error)
-        except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
-            self.report(error)
-            broken = ProviderError(f"{type(error).__name__}: {error}")
-            return await self._request_failed(at, answer, broken)
-        return await self._answered(answer, message)
+        except Exception as error:  # noqa: BLE001 - what a provider needs fails its run alone
+            return await self._request_failed(at, self._answer, self._provider_error(error))
+        board = self.runtime.service(ProgressBoard)
+        # Shown until the answer is stored: another commit meanwhile must not take back any of it.
+        with board.showing(self.conversation_id, self._write_half) as show:
+            return await self._ask(at, provider, request, show)
 
     @phase(Tools)
     async def tools(self, at: Tools) -> Next[Answer]:
@@ -259,10 +257,35 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             detail = "the conversation has no model; give it one with configure(model=...)"
             await fail_run(tx, self.conversation_id, "no_model", detail)
             return Failed({"reason": "no_model"})
+        live = await tx.doc(LIVE, self.conversation_id)
         generation = await self._generation(tx)
+        generation.turn = 1 + (0 if live.run is None else live.run.turns)
         generation.attempt = 1
         generation.partial = []
         return Continue(Request(agent.model, 1, tx.next_id - 1))
+
+    async def _ask(
+        self, at: Request, provider: ModelProvider, request: ModelRequest, show: Callable[[], None]
+    ) -> Next[Answer]:
+        """Ask, and store what came of it."""
+        answer = self._answer
+        assert answer is not None, "a request is under way"
+        try:
+            store = self._store_half
+            await ask(provider, request, answer, self.settings, show=show, store=store)
+            message = answer.message(model=at.model)
+        except UnknownModel as error:
+            return await self._fail("no_model", str(error))
+        except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
+            return await self._request_failed(at, answer, self._provider_error(error))
+        return await self._answered(answer, message)
+
+    def _provider_error(self, error: Exception) -> ProviderError:
+        """The error of a provider; any other is reported as a bug of it."""
+        if isinstance(error, ProviderError):
+            return error
+        self.report(error)
+        return ProviderError(f"{type(error).__name__}: {error}")
 
     async def _build(self, at: Request) -> tuple[ModelProvider, ModelRequest]:
         services = self._services
@@ -290,24 +313,23 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
                 max_output_tokens=agent.max_output_tokens,
                 thinking_level=cast("ThinkingLevel | None", agent.thinking_level),
             )
-            left = live.generation is not None and bool(live.generation.partial)
+            left = live.generation is not None and has_half(live.generation)
             return options, provider.session_id or None, left
 
         return await self.runtime.look(look)
 
     async def _forget_half(self, tx: Tx, model: str) -> None:
         # The request is sent again in full; what the closed one used was used all the same.
-        half = await self._take_half(tx)
+        half = take_half(await self._generation(tx), model=model)
         await self._count(tx, model, half.usage)
 
-    async def _store_partial(self, model: str) -> None:
-        answer = self._answer
-        assert answer is not None, "only a request under way is stored"
-        content = message_to_json(answer.partial(model=model))
+    def _write_half(self, live: LiveState) -> None:
+        assert self._answer is not None, "a request is under way"
+        write_half(live, self.task_id, self._attempt, self._answer)
 
+    async def _store_half(self) -> None:
         async def change(tx: Tx) -> None:
-            generation = await self._generation(tx)
-            generation.partial = content
+            self._write_half(await tx.doc(LIVE, self.conversation_id))
 
         await self.commit(change)
 
@@ -327,6 +349,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
                 live.run.turns += 1
             generation = await self._generation(tx)
             generation.partial = []
+            generation.usage = Usage()
             if calls:
                 return await self._start_tools(tx, entry.id, calls, 0)
             await answer_run(tx, self._services, self.conversation_id, entry.id)
@@ -417,26 +440,17 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if checkpoint.get("phase") != Request.phase_name:
             return
         generation = await self._generation(tx)
-        if self._answer is not None or generation.partial or record.restarts:
+        if self._answer is not None or has_half(generation) or record.restarts:
             await self._keep_half(tx, str(checkpoint.get("model")))
 
     async def _keep_half(self, tx: Tx, model: str) -> None:
         """Count a request that ended early, and append what came as an aborted answer, if any."""
-        half = await self._take_half(tx)
+        half = take_half(await self._generation(tx), model=model)
         if self._answer is not None:
             half = self._answer.partial(model=model)
         if half.content:
             tx.append_entry(self.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
         await self._count(tx, model, half.usage)
-
-    async def _take_half(self, tx: Tx) -> AssistantMessage:
-        """Take the stored half answer out of the live document; an empty one when there is none."""
-        generation = await self._generation(tx)
-        stored = messages_from_json(generation.partial)
-        generation.partial = []
-        if stored and isinstance(stored[0], AssistantMessage):
-            return stored[0]
-        return AssistantMessage(content=(), stop_reason="aborted")
 
     async def _count(self, tx: Tx, model: str, used: Usage) -> None:
         usage = await tx.doc(USAGE, self.conversation_id)

@@ -63,7 +63,7 @@ from pidurable_actors.tasks._tool_results import (
     error_result,
     settle_call,
 )
-from pidurable_actors.tasks._tool_run import ToolRun
+from pidurable_actors.tasks._tool_run import ToolRun, shown_output
 
 __all__ = ["Call", "Execute", "NestedCall", "ToolInput", "ToolTask"]
 
@@ -176,52 +176,52 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     # --- running ---
 
     async def _run(self, tool: Tool, at: Execute) -> Step:
-        run = self._begin(at)
-        timeout_s = tool.timeout_s or self.settings.tool_timeout_s
-        result: ToolResult | None = None
-        try:
-            with trio.CancelScope() as deadline:
-                if timeout_s is not None:
-                    deadline.deadline = trio.current_time() + timeout_s
-                arguments = tool.signature.convert(at.arguments)
-                if tool.wants_api:
-                    arguments["api"] = run
-                value = await run.storing(lambda: tool.execute(**arguments))
-                result = as_result(tool.name, value)
-        except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
-            return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
-        finally:
-            run.end()
-        if self.context.reason == "abort":
-            # The stop wins over a value that comes in spite of it: the runtime drops this step,
-            # says so, and runs the abort handler.
-            return Completed(None)
-        if result is None or deadline.cancel_called:
-            return await self._fail(
-                "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
-            )
-        return await self._store_result(result, run)
+        with self._begin(at) as run:
+            timeout_s = tool.timeout_s or self.settings.tool_timeout_s
+            result: ToolResult | None = None
+            try:
+                with trio.CancelScope() as deadline:
+                    if timeout_s is not None:
+                        deadline.deadline = trio.current_time() + timeout_s
+                    arguments = tool.signature.convert(at.arguments)
+                    if tool.wants_api:
+                        arguments["api"] = run
+                    value = await run.storing(lambda: tool.execute(**arguments))
+                    result = as_result(tool.name, value)
+            except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
+                return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
+            finally:
+                run.end()
+            if self.context.reason == "abort":
+                # The stop wins over a value that comes in spite of it: the runtime drops this step,
+                # says so, and runs the abort handler.
+                return Completed(None)
+            if result is None or deadline.cancel_called:
+                return await self._fail(
+                    "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
+                )
+            return await self._store_result(result, run)
 
     async def _reconcile(self, tool: Tool, at: Execute) -> Step:
         assert tool.on_reconcile is not None, "checked when the extension was made"
         handler = tool.on_reconcile
-        run = self._begin(at)
-        result: ToolResult | None = None
-        try:
-            arguments = tool.signature.convert(at.arguments)
-            found = await run.storing(lambda: handler(arguments, run))
-            if not isinstance(found, NotDone | Unknown):
-                result = as_result(tool.name, found)
-        except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
-            self.report(error)
+        with self._begin(at) as run:
+            result: ToolResult | None = None
+            try:
+                arguments = tool.signature.convert(at.arguments)
+                found = await run.storing(lambda: handler(arguments, run))
+                if not isinstance(found, NotDone | Unknown):
+                    result = as_result(tool.name, found)
+            except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
+                self.report(error)
+                return await self._interrupted()
+            finally:
+                run.end()
+            if result is not None:
+                return await self._store_result(result, run)
+            if isinstance(found, NotDone):
+                return await self._run(tool, at)
             return await self._interrupted()
-        finally:
-            run.end()
-        if result is not None:
-            return await self._store_result(result, run)
-        if isinstance(found, NotDone):
-            return await self._run(tool, at)
-        return await self._interrupted()
 
     def _begin(self, at: Execute) -> ToolRun:
         self._run_now = ToolRun(self.runtime, self.input.call_id, at.key, nested=NestedCall)
@@ -325,7 +325,7 @@ class NestedCall(ToolTask, kind="pi.call", version=1, builtin=True):
 async def _stored_output(tx: Tx, task: TaskRecord) -> str:
     live = await tx.doc(LIVE, task.conversation_id)
     slot = live.tools.get(str(task.id))
-    return "" if slot is None else slot.output
+    return "" if slot is None else shown_output(str(slot.output), slot.dropped)
 
 
 def _perhaps(task: TaskRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from functools import partial
 
 import trio
@@ -169,7 +170,7 @@ async def test_a_rolled_back_draft_leaves_no_trace_in_what_later_callbacks_see()
             await on.root.commit(spoil)
 
         async def look(tx: Tx) -> object:
-            return (await tx.doc(COUNT)).items
+            return deepcopy((await tx.doc(COUNT)).items)
 
         assert await on.root.commit(look) == [{"tags": ["a"]}]
 
@@ -205,7 +206,8 @@ async def test_what_a_caller_keeps_of_a_commit_cannot_change_what_is_stored() ->
         storage.hang()
         nursery.start_soon(on.root.commit, change)
         await trio.testing.wait_all_tasks_blocked()
-        kept[0].items[0].append("changed later")
+        with raises(TransactionClosed):
+            kept[0].items[0].append("changed later")
         storage.release()
         await on.root.commit(lambda tx: tx.create_conversation())
         assert (await on.root.snapshot(COUNT)).items == [["as committed"]]

@@ -557,7 +557,7 @@ async def test_a_line_of_its_own_starts_nothing() -> None:
     head = Head(commit=0, next_id=2, epoch=1)
     async with opened(MemoryStorage()) as on:
         reader = on.root._core.engine.storage
-        line = Line(SessionState(head), reader, TrioClock(), read_only=False)
+        line = Line(SessionState(head), reader, TrioClock(), read_only=False, log=lambda: 0)
         assert not line.schedulable("test", 1)
         assert line.begin(Binding()).next_id == 2
 

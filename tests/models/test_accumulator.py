@@ -14,7 +14,7 @@ from pidurable_actors.models import (
     Accumulator,
     Finished,
     ModelEvent,
-    Piece,
+    StreamedBlock,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -109,7 +109,7 @@ def test_nothing_empty_becomes_a_block() -> None:
     accumulator = fed(TextDelta(""), ThinkingDelta(""), Finished("stop"))
 
     assert accumulator.message().content == ()
-    assert accumulator.pieces_since(0) == ((), 0)
+    assert accumulator.blocks == []
 
 
 # ---- what a model may get wrong ----
@@ -282,19 +282,22 @@ def test_a_partial_answer_does_not_disturb_the_whole_one() -> None:
     assert text_of(accumulator.message().content) == "I look."
 
 
-def test_pieces_say_what_is_new_since_a_mark() -> None:
-    accumulator = fed(TextDelta("a"), TextDelta("b"), ThinkingDelta("t"))
-    first, mark = accumulator.pieces_since(0)
+def test_blocks_say_what_has_come_and_their_texts_are_read_from_any_place_on() -> None:
+    accumulator = fed(TextDelta("a"), TextDelta("bc"), ThinkingDelta("t"))
+    before = accumulator.blocks
     accumulator.feed(ThinkingDelta("u"))
     accumulator.feed(ToolCallStart(0, "c1", "search"))
-    second, mark = accumulator.pieces_since(mark)
     accumulator.feed(ToolCallDelta(0, "{}"))
-    third, mark = accumulator.pieces_since(mark)
 
-    assert first == (Piece(at=0, type="text", text="ab"), Piece(at=1, type="thinking", text="t"))
-    assert second == (
-        Piece(at=1, type="thinking", text="u"),
-        Piece(at=2, type="tool_call", text="", id="c1", name="search"),
-    )
-    assert third == (Piece(at=2, type="tool_call", text="{}", id="c1", name="search"),)
-    assert accumulator.pieces_since(mark) == ((), mark)
+    assert before == [
+        StreamedBlock(type="text", chars=3),
+        StreamedBlock(type="thinking", chars=1),
+    ]
+    assert accumulator.blocks == [
+        StreamedBlock(type="text", chars=3),
+        StreamedBlock(type="thinking", chars=2),
+        StreamedBlock(type="tool_call", chars=2, id="c1", name="search"),
+    ]
+    assert [accumulator.text_since(0, at) for at in range(4)] == ["abc", "bc", "c", ""]
+    assert accumulator.text_since(1, 1) == "u"
+    assert accumulator.text_since(2, 0) == "{}"

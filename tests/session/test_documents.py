@@ -85,7 +85,8 @@ async def test_documents_belong_to_the_session_a_conversation_or_a_task() -> Non
     async with opened(storage, Sleeper) as on:
         assert await on.harness.commit(lambda tx: words(tx, SESSION, None)) == ["all"]
         assert await on.root.commit(lambda tx: words(tx, TASK, task)) == ["one", "two"]
-        assert await on.root.commit(lambda tx: words(tx, TASK, 999)) == []
+        with raises(StorageRequestError, match="no task 999"):
+            await on.root.commit(lambda tx: words(tx, TASK, 999))
         with raises(MisuseError, match="belongs to a task"):
             await on.root.commit(lambda tx: words(tx, TASK, None))
         with raises(MisuseError, match="belongs to a conversation"):
@@ -119,8 +120,9 @@ async def test_a_document_that_did_not_change_is_not_written() -> None:
 
 
 async def test_a_value_of_a_newer_version_or_another_shape_is_refused_and_left_alone() -> None:
-    newer = define_doc("app.count", Count, version=2)
-    renamed = define_doc("app.count", Renamed, version=3)
+    newer = define_doc("app.count", Count, version=2, migrate=lambda value, _: value)
+    forgot = define_doc("app.count", Count, version=3)
+    renamed = define_doc("app.count", Renamed, version=2)
     storage = MemoryStorage()
 
     async def touch(tx: Tx, definition: Any) -> None:
@@ -133,6 +135,10 @@ async def test_a_value_of_a_newer_version_or_another_shape_is_refused_and_left_a
         with raises(StorageTooNew) as told:
             await on.root.commit(lambda tx: touch(tx, COUNT))
         assert (told.value.stored, told.value.known) == (2, 1)
+        with raises(
+            DefinitionError, match=r"stored in version 2 and defined in version 3.*migrate="
+        ):
+            await on.root.commit(lambda tx: touch(tx, forgot))
         with raises(StorageCorrupt, match="does not fit Renamed"):
             await on.root.commit(lambda tx: touch(tx, renamed))
         assert (await on.root.snapshot(newer)).n == 2

@@ -203,13 +203,7 @@ async def _second(agent: Agent) -> Conversation:
 async def _partial(agent: Agent) -> str:
     generation = (await agent.live()).generation
     assert generation is not None
-    return "".join(
-        str(block["text"])
-        for message in generation.partial
-        if isinstance(message, dict) and isinstance(message["content"], list)
-        for block in message["content"]
-        if isinstance(block, dict)
-    )
+    return "".join(str(block.text) for block in generation.partial)
 
 
 def _commit(storage: MemoryStorage) -> int:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pidurable_actors import CALLER, Reply, Settings, ToolApi, ToolResult, Tx, tool
+from pidurable_actors import CALLER, Reply, Settings, Text, ToolApi, ToolResult, Tx, tool
 from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent import ToolSlot
@@ -405,8 +405,8 @@ async def test_the_output_of_a_nested_call_is_shown_apart_from_its_callers() -> 
         await trio.sleep(1)
         slots = (await agent.live()).tools
         assert list(slots.values()) == [
-            ToolSlot(call_id="c1", tool_name="outer", output="calling\n"),
-            ToolSlot(call_id="", tool_name="inner", output="working\n"),
+            ToolSlot(call_id="c1", tool_name="outer", output=Text("calling\n")),
+            ToolSlot(call_id="", tool_name="inner", output=Text("working\n")),
         ]
 
 

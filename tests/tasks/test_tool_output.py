@@ -25,7 +25,7 @@ from tests._agents import (
 async def stored_output(agent: Agent) -> str:
     """What the live document has of the one running tool."""
     (slot,) = (await agent.live()).tools.values()
-    return slot.output
+    return str(slot.output)
 
 
 async def said(*chunks: str | bytes) -> str:
