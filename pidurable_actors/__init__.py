@@ -51,8 +51,9 @@ from pidurable_actors.runtime import (
     define_entry,
     phase,
 )
-from pidurable_actors.session import Tx, define_doc
+from pidurable_actors.session import Text, Tx, define_doc
 from pidurable_actors.settings import ProgressSettings, RetrySettings, Settings
+from pidurable_actors.views import ConversationView, Frame
 
 __all__ = [
     "BACKGROUND",
@@ -70,8 +71,10 @@ __all__ = [
     "ContextKey",
     "Continue",
     "Conversation",
+    "ConversationView",
     "Extension",
     "Failed",
+    "Frame",
     "Harness",
     "Models",
     "Next",
@@ -90,6 +93,7 @@ __all__ = [
     "SleepUntil",
     "Submission",
     "TaskActor",
+    "Text",
     "Tool",
     "ToolApi",
     "ToolCall",

@@ -1,4 +1,6 @@
-"""The conversation handle: submit, write, read, abort. It holds no state.
+"""The conversation handle: submit, write, fork, abort. It holds no state.
+
+What can be seen of a conversation is in `_conversation_reading`.
 
 Size: one public class; most of it is what its calls promise.
 """
@@ -10,29 +12,24 @@ from typing import Any, TypeVar, final, get_args, overload
 
 import attrs
 
-from pidurable_actors._json import JSON, JsonObject, check_json
+from pidurable_actors._json import JsonObject, check_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors import with_abort
 from pidurable_actors.agent import (
     AGENT,
-    LIVE,
-    USAGE,
-    AgentState,
-    UsageState,
     admit_submission,
+    check_agent,
+    fork_conversation,
     withdraw_inputs,
 )
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import InvalidValue
-from pidurable_actors.harness._core import Core
-from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
+from pidurable_actors.harness._conversation_reading import ConversationReading
 from pidurable_actors.harness._submission import Submission
 from pidurable_actors.records import (
     USER,
-    ConversationId,
-    ConversationRecord,
     EntryDraft,
-    EntryRecord,
+    EntryId,
     ImageBlock,
     SubmissionType,
     TaskId,
@@ -41,26 +38,22 @@ from pidurable_actors.records import (
     WhenBusy,
 )
 from pidurable_actors.records.codec import check_readable
-from pidurable_actors.runtime import UNSET, Unset, check_choices
-from pidurable_actors.session import Binding, DocumentDefinition, Tx
+from pidurable_actors.runtime import UNSET, AgentChoice, Unset, check_choices
+from pidurable_actors.session import Binding, Tx
 
 __all__ = ["Conversation"]
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 
 @final
 @attrs.frozen
-class Conversation:
+class Conversation(ConversationReading):
     """A handle without state; two are equal when their ids are.
 
     Attributes:
         id: the conversation's id; 1 for the root.
     """
-
-    id: ConversationId
-    _core: Core = attrs.field(eq=False, repr=False)
 
     # --- handing in ---
 
@@ -235,6 +228,45 @@ class Conversation:
         with within(context):
             await self._core.commit(change, Binding(self.id))
 
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        agent: AgentChoice | None = None,
+        context: Context | None = None,
+    ) -> Conversation:
+        """A new conversation that goes on from an entry of this one.
+
+        It sees what this one sees up to that entry, and this one never sees what it does. No entry
+        is copied, so a fork costs the same whatever the length of the history. Documents start as
+        their policy says. Its model sees an error as the result of each call that had none at that
+        entry; no entry is written for that.
+
+        Args:
+            at: the last entry that it sees; by default the newest.
+            agent: what it runs with; by default as this one does now.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            StorageRequestError: there is no such entry, or this conversation does not see it.
+            UnknownModel: no installed provider serves the model of `agent`.
+            ReadOnlySession, HarnessClosed, SessionFailed: as named.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return the fork is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        services = self._core.services
+        check_agent(services, agent)
+        entry_id = None if at is None else EntryId(at)
+        with within(context):
+            made = await self._core.commit(
+                lambda tx: fork_conversation(tx, services, self.id, at=entry_id, agent=agent),
+                Binding(self.id),
+            )
+        return Conversation(made.id, self._core)
+
     async def abort(
         self, *, reason: str = "", background: bool = False, context: Context | None = None
     ) -> None:
@@ -306,129 +338,6 @@ class Conversation:
                 if not await self._core.engine.is_busy(self.id):
                     return
                 await wait.event.wait()
-
-    # --- reading ---
-
-    async def record(self, *, context: Context | None = None) -> ConversationRecord | None:
-        """What is stored of it.
-
-        Args:
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        with within(context):
-            return await self._core.read(lambda storage: storage.conversation(self.id))
-
-    async def entries(
-        self,
-        kind: str | None = None,
-        *,
-        limit: int = 50,
-        cursor: str | None = None,
-        context: Context | None = None,
-    ) -> Page[EntryRecord]:
-        """Durable entries, newest first, through fork ancestry.
-
-        Args:
-            kind: only entries of this kind.
-            limit: entries in the page.
-            cursor: from the previous page.
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            StorageRequestError: the cursor is malformed or of another query, or the limit is out of
-                range.
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        check_limit(limit)
-        query: list[JSON] = ["entries", self.id, kind]
-        before = read_cursor(cursor, query, 2**63 - 1)
-        with within(context):
-            items = await self._core.read(
-                lambda storage: storage.entries(self.id, before=before, limit=limit, kind=kind)
-            )
-        following = write_cursor(query, items[-1].id) if len(items) == limit else None
-        return Page(tuple(items), following)
-
-    async def snapshot(
-        self, definition: DocumentDefinition[D], *, key: str = "", context: Context | None = None
-    ) -> D:
-        """The durable value of one of its documents, the initial value when there is none.
-
-        Args:
-            definition: which kind of document.
-            key: which of that kind.
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        with within(context):
-            stored = await self._core.read(
-                lambda storage: storage.document(definition.kind, "conversation", self.id, key)
-            )
-        if stored is None:
-            return definition.initial()
-        return definition.load(stored.record, stored.value)
-
-    async def agent(self, *, context: Context | None = None) -> AgentState:
-        """What it runs with.
-
-        Args:
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        return await self.snapshot(AGENT, context=context)
-
-    async def usage(self, *, context: Context | None = None) -> UsageState:
-        """What it has used, per model and per tool.
-
-        Args:
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        return await self.snapshot(USAGE, context=context)
-
-    async def busy(self, *, context: Context | None = None) -> bool:
-        """Whether a run is going.
-
-        Args:
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        return (await self.snapshot(LIVE, context=context)).run is not None
 
 
 def _as_blocks(

@@ -1,4 +1,6 @@
-"""The harness as its host sees it: conversations, tasks, commits and what goes on.
+"""The harness as its host sees it: conversations, tasks and commits.
+
+What can be seen of it is in `_harness_reading`.
 
 Size: one public class; most of it is what its calls promise.
 """
@@ -10,18 +12,12 @@ from typing import Any, TypeAlias, TypeVar, final, overload
 
 from pidurable_actors._json import JSON
 from pidurable_actors.actors import ClosedEnd, orphan_blocked, with_abort
-from pidurable_actors.agent import USAGE, UsageState, check_agent, new_conversation
+from pidurable_actors.agent import check_agent, new_conversation
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import StorageRequestError, TaskRefused
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._conversation import Conversation
-from pidurable_actors.harness._core import Core
-from pidurable_actors.harness._inspect import (
-    Inspection,
-    TaskGraph,
-    inspect_engine,
-    inspect_graph,
-)
+from pidurable_actors.harness._harness_reading import HarnessReading
 from pidurable_actors.harness._pages import Page, check_limit, read_cursor, write_cursor
 from pidurable_actors.harness._retry import retry_task
 from pidurable_actors.harness._submission import Submission
@@ -46,11 +42,8 @@ _UNBOUND = Binding()
 
 
 @final
-class Harness:
+class Harness(HarnessReading):
     """One open storage plus the actors that run on it; made by `open_harness`."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
 
     # --- conversations ---
 
@@ -370,7 +363,7 @@ class Harness:
                         return
                     await wait.event.wait()
 
-    # --- changing and looking ---
+    # --- changing ---
 
     @overload
     async def commit(
@@ -396,43 +389,6 @@ class Harness:
         """
         with within(context):
             return await self._core.commit(change, _UNBOUND)
-
-    def inspect(self) -> Inspection:
-        """What is live and why it does or does not run."""
-        return inspect_engine(self._core.engine)
-
-    def task_graph(self) -> TaskGraph:
-        """Who owns what of the live work, and why each task does or does not run."""
-        return inspect_graph(self._core.engine)
-
-    def next_wake_ms(self) -> int | None:
-        """When the earliest sleeping task is due, epoch milliseconds; None when none sleeps."""
-        return self._core.engine.supervisor.next_wake_ms()
-
-    async def usage(self, *, context: Context | None = None) -> UsageState:
-        """What all conversations have used together.
-
-        Args:
-            context: ends the call when it is cancelled; see `Context`.
-
-        Raises:
-            HarnessClosed, SessionFailed: it is too late.
-            ContextCancelled: `context` was cancelled or ran out.
-
-        Durability: what is returned is stored.
-
-        Cancellation: nothing happened.
-        """
-        total = UsageState()
-        cursor: str | None = None
-        with within(context):
-            while True:
-                page = await self.conversations(limit=1_000, cursor=cursor)
-                for conversation in page.items:
-                    total.merge(await conversation.snapshot(USAGE))
-                if page.next_cursor is None:
-                    return total
-                cursor = page.next_cursor
 
     async def closed(self, *, context: Context | None = None) -> ClosedEnd:
         """Wait for the end of the harness, so that a host can open it again.

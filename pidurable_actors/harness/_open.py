@@ -21,11 +21,12 @@ from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._harness import Harness
 from pidurable_actors.models import Models
-from pidurable_actors.runtime import ConversationDoor, Report, Reporter
+from pidurable_actors.runtime import ConversationDoor, ProgressBoard, Report, Reporter
 from pidurable_actors.session import CommitWitness
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Storage
 from pidurable_actors.tasks.generation import Generation
+from pidurable_actors.views import Hub
 
 __all__ = ["open_harness"]
 
@@ -84,21 +85,25 @@ async def open_harness(
         chance=chance or SystemChance(),
         generation=Generation,
     )
-    door = ConversationDoor(
-        open=lambda conversation_id: Harness(Core(engine, services)).conversation(conversation_id),
-        create=lambda tx, owner, agent: new_conversation(tx, services, agent=agent, owner=owner),
-        check=lambda agent: check_agent(services, agent),
-    )
+    board, hub = ProgressBoard(), Hub()
+    provided: dict[type, object] = {AgentServices: services, ProgressBoard: board}
     engine = Engine(
         storage,
         clock=clock or default_clock(),
         kinds=lambda kind: BUILT_IN.get(kind) or installed.task(kind),
         settings=policy,
         report=Reporter(on_report),
-        services={AgentServices: services, ConversationDoor: door},
+        services=provided,
         read_only=read_only,
         inline=inline_storage,
         witness=witness,
+    )
+    _connect(hub, engine, board)
+    harness = Harness(Core(engine, services, hub, board))
+    provided[ConversationDoor] = ConversationDoor(
+        open=harness.conversation,
+        create=lambda tx, owner, agent: new_conversation(tx, services, agent=agent, owner=owner),
+        check=lambda agent: check_agent(services, agent),
     )
     await engine.open()
     body_error: BaseException | None = None
@@ -109,7 +114,7 @@ async def open_harness(
             try:
                 await engine.repair()
                 with engine.body_scope:
-                    yield Harness(Core(engine, services))
+                    yield harness
             except BaseException as error:  # noqa: BLE001 - raised again when the actors are gone
                 body_error = error
             engine.request_close()
@@ -118,6 +123,15 @@ async def open_harness(
     outcome = engine.outcome(body_error)
     if outcome is not None:
         raise outcome
+
+
+def _connect(hub: Hub, engine: Engine, board: ProgressBoard) -> None:
+    """Tell the hub of commits, of progress, and of the end."""
+    board.listen(hub.progressed)
+    engine.publisher.listen(hub.published)
+    engine.publisher.at_end(
+        lambda: hub.finish("session_failed" if engine.failed else "session_closed")
+    )
 
 
 def _check_arguments(storage: object, models: object, registry: object) -> None:

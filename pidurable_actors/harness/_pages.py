@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 
@@ -12,9 +12,11 @@ from pidurable_actors._json import JSON, decode_json, encode_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import StorageRequestError
 
-__all__ = ["Page", "check_limit", "read_cursor", "write_cursor"]
+__all__ = ["Page", "check_limit", "read_cursor", "read_text_cursor", "write_cursor"]
 
 T = TypeVar("T")
+
+_MALFORMED: Final = "malformed cursor; start again without one."
 
 
 @attrs.frozen
@@ -30,32 +32,49 @@ class Page(Generic[T]):
     next_cursor: str | None
 
 
-def write_cursor(query: list[JSON], position: int) -> str:
+def write_cursor(query: list[JSON], position: int | str) -> str:
     """A cursor for a query at a position."""
     return base64.urlsafe_b64encode(encode_json([query, position]).encode()).decode()
 
 
 def read_cursor(cursor: str | None, query: list[JSON], start: int) -> int:
-    """The position in a cursor of this query; `start` when there is no cursor.
+    """The number in a cursor of this query; `start` when there is no cursor.
 
     Raises:
         StorageRequestError: it is malformed or belongs to another query.
     """
-    if cursor is None:
-        return start
+    position = None if cursor is None else _position(cursor, query)
+    if isinstance(position, str):
+        raise StorageRequestError(_MALFORMED)
+    return start if position is None else position
+
+
+def read_text_cursor(cursor: str | None, query: list[JSON]) -> str | None:
+    """The text in a cursor of this query; None when there is no cursor.
+
+    Raises:
+        StorageRequestError: it is malformed or belongs to another query.
+    """
+    position = None if cursor is None else _position(cursor, query)
+    if isinstance(position, int):
+        raise StorageRequestError(_MALFORMED)
+    return position
+
+
+def _position(cursor: str, query: list[JSON]) -> int | str:
     try:
         value = decode_json(base64.urlsafe_b64decode(cursor.encode()))
     except (binascii.Error, ValueError) as error:
-        raise StorageRequestError("malformed cursor; start again without one.") from error
+        raise StorageRequestError(_MALFORMED) from error
     match value:
-        case [found, int(position)] if found == query:
+        case [found, int(position) | str(position)] if found == query:
             return position
-        case [list(), int()]:
+        case [list(), int() | str()]:
             raise StorageRequestError(
                 "the cursor belongs to another query; use it with the call that returned it."
             )
         case _:
-            raise StorageRequestError("malformed cursor; start again without one.")
+            raise StorageRequestError(_MALFORMED)
 
 
 def check_limit(limit: int) -> None:

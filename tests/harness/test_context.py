@@ -41,7 +41,7 @@ from pidurable_actors import (
 )
 from pidurable_actors.errors import CommitReentered, ContextCancelled, MisuseError
 from pidurable_actors.records import CommitNumber, EntryDraft, PutSubmission, TaskId
-from pidurable_actors.session import Publication
+from pidurable_actors.session import Publication, define_doc
 from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
 from pidurable_actors.storage.sqlite import SqliteStorage
@@ -59,7 +59,16 @@ from tests._tasks import (
     until,
 )
 
+
+@attrs.define
+class Past:
+    """A document with a history."""
+
+    n: int = 0
+
+
 TENANT: ContextKey[str] = ContextKey("tenant")
+PAST: Final = define_doc("test.past", Past, history="rewindable")
 HOUR_S: Final = 3_600.0
 ANSWER_S: Final = 100.0
 STEPS: Final = 25
@@ -117,6 +126,7 @@ class Scene:
         queued: one that waits for the next run.
         standing: a task that stands for an hour.
         faulted: a task that ended so.
+        entry: one that `busy` sees.
     """
 
     harness: Harness
@@ -126,6 +136,7 @@ class Scene:
     queued: Submission
     standing: TaskId
     faulted: TaskId
+    entry: int
 
     @property
     def commits(self) -> int:
@@ -153,6 +164,7 @@ async def scene(storage: Storage | None = None) -> AsyncIterator[Scene]:
             queued=queued,
             standing=standing,
             faulted=faulted,
+            entry=(await busy.entries(limit=1)).items[0].id,
         )
 
 
@@ -179,6 +191,7 @@ WRITES: Final[dict[str, Callable[[Scene], Call]]] = {
     "Conversation.submit": lambda s: partial(s.busy.submit, "three"),
     "Conversation.write": lambda s: partial(s.busy.write, EntryDraft(kind="app.note", data="x")),
     "Conversation.commit": lambda s: partial(s.busy.commit, append("x")),
+    "Conversation.fork": lambda s: s.busy.fork,
     "Conversation.configure": lambda s: partial(s.busy.configure, thinking_level="low"),
     "Submission.abort": lambda s: s.queued.abort,
 }
@@ -190,9 +203,15 @@ READS: Final[dict[str, Callable[[Scene], Call]]] = {
     "Harness.submission": lambda s: partial(s.harness.submission, s.asked.id),
     "Harness.get_task": lambda s: partial(s.harness.get_task, s.standing),
     "Harness.usage": lambda s: s.harness.usage,
+    "Harness.commits": lambda s: partial(s.harness.commits, after=s.commits - 1),
+    "Harness.document_keys": lambda s: partial(s.harness.document_keys, COUNT, s.busy.id),
+    "Harness.snapshot": lambda s: partial(s.harness.snapshot, COUNT, s.busy.id),
+    "Harness.snapshot_as_of": lambda s: partial(s.harness.snapshot_as_of, PAST, s.busy.id, s.entry),
     "Conversation.record": lambda s: s.busy.record,
     "Conversation.entries": lambda s: s.busy.entries,
+    "Conversation.document_keys": lambda s: partial(s.busy.document_keys, COUNT),
     "Conversation.snapshot": lambda s: partial(s.busy.snapshot, COUNT),
+    "Conversation.snapshot_as_of": lambda s: partial(s.busy.snapshot_as_of, PAST, s.entry),
     "Conversation.agent": lambda s: s.busy.agent,
     "Conversation.usage": lambda s: s.busy.usage,
     "Conversation.busy": lambda s: s.busy.busy,
@@ -209,6 +228,7 @@ WAITS: Final[dict[str, Callable[[Scene], Call]]] = {
     "Harness.wait_for_task": lambda s: partial(s.harness.wait_for_task, s.standing),
     "Harness.wait_for_idle": lambda s: s.harness.wait_for_idle,
     "Harness.closed": lambda s: s.harness.closed,
+    "Harness.wait_for_commit": lambda s: partial(s.harness.wait_for_commit, after=s.commits),
     "Conversation.wait_for_idle": lambda s: s.busy.wait_for_idle,
     "Submission.wait": lambda s: s.asked.wait,
     "Submission.answer": lambda s: s.asked.answer,
@@ -223,7 +243,7 @@ def public_async_methods() -> dict[str, Callable[..., Any]]:
     return {
         f"{cls.__name__}.{name}": method
         for cls in (Harness, Conversation, Submission)
-        for name, method in vars(cls).items()
+        for name, method in inspect.getmembers(cls)
         if not name.startswith("_") and inspect.iscoroutinefunction(method)
     }
 
