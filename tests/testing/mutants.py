@@ -19,14 +19,18 @@ import attrs
 import trio
 
 from pidurable_actors import Next, Tool, Tx
+from pidurable_actors._frozen import Value
 from pidurable_actors.actors import StorageActor, _engine, _ownership, _storage_actor
 from pidurable_actors.agent import AgentServices, _runs
 from pidurable_actors.harness import _submission
 from pidurable_actors.records import (
     Batch,
     Change,
+    ChangeDocument,
     ConversationId,
+    DocumentRecord,
     EntryId,
+    Operation,
     Pending,
     PutDocument,
     PutMemo,
@@ -39,7 +43,7 @@ from pidurable_actors.records import (
     Waiting,
 )
 from pidurable_actors.runtime import checkpoint_in
-from pidurable_actors.session import Publication
+from pidurable_actors.session import CachedDocument, Drafts, Publication
 from pidurable_actors.session._seams import FreshIds
 from pidurable_actors.session._task_ledger import TaskLedger
 from pidurable_actors.storage import Storage
@@ -52,6 +56,7 @@ from pidurable_actors.tasks.tool import Call, Execute, ToolTask
 from pidurable_actors.testing import Disk, MemoryDisk, World, checkers
 from pidurable_actors.testing._disks import Image
 from pidurable_actors.testing._through import ThroughStorage
+from pidurable_actors.views import ConversationSubject
 from tests.testing import mutant_stories as stories
 
 __all__ = ["MUTANTS", "Mutant", "mutated"]
@@ -243,6 +248,17 @@ def showing_less(batch: Batch, values: Mapping[object, object]) -> Publication:
     return Publication(attrs.evolve(batch, changes=shown), values)
 
 
+def following_entries_alone(
+    self: ConversationSubject, value: Value, changes: Sequence[Change]
+) -> list[Operation]:
+    """`ConversationSubject.operations`, which looks at no document."""
+    others = [it for it in changes if not isinstance(it, PutDocument | ChangeDocument)]
+    return SUBJECT_OPERATIONS(self, value, others)
+
+
+SUBJECT_OPERATIONS = ConversationSubject.operations
+
+
 # --- changed lines of the session and of ownership ---
 
 
@@ -260,6 +276,22 @@ def freezing_no_memos(self: TaskLedger, changes: list[Change]) -> None:
 
 
 TASK_LEDGER_FREEZE = TaskLedger.freeze
+
+
+def telling_all_but_the_last(
+    self: Drafts,
+    changes: list[Change],
+    record: DocumentRecord,
+    value: Value,
+    operations: tuple[Operation, ...],
+    loaded_as: object,
+) -> CachedDocument:
+    """`Drafts._whole`, which leaves the last operation of an application's document out."""
+    told = operations[:-1] if record.kind.startswith("test.") else operations
+    return DRAFTS_WHOLE(self, changes, record, value, told, loaded_as)
+
+
+DRAFTS_WHOLE = Drafts._whole
 
 
 def waking_to_sleep(tx: Tx, waiter: TaskRecord) -> None:
@@ -372,10 +404,22 @@ MUTANTS: Sequence[Mutant] = (
         disk=TearingDisk,
     ),
     Mutant(
+        fault="of a change of a document something is not told",
+        claims=checkers.operations_lead_to_values,
+        story=stories.note,
+        lines=[(Drafts, "_whole", telling_all_but_the_last)],
+    ),
+    Mutant(
         fault="something is shown that is not stored",
         claims=checkers.views_survive,
         story=stories.note,
         lines=[(_storage_actor, "Publication", showing_less)],
+    ),
+    Mutant(
+        fault="a view that is kept up to date misses a change of a document",
+        claims=checkers.views_survive,
+        story=stories.calling_once,
+        lines=[(ConversationSubject, "operations", following_entries_alone)],
     ),
     Mutant(
         fault="a commit is stored and its caller cancelled",

@@ -550,7 +550,7 @@ def test_a_migration_is_there_whole_or_not_at_all(
         assert cuts.broken() == []
     # The epoch is raised in the same transaction, and opening an image migrates the old ones.
     assert {found.epoch for found in _words(cuts)} == {1, 2}
-    assert {tables[:3] for tables in cuts.tables} == {("a", "b", "conversations")}
+    assert {tables[:3] for tables in cuts.tables} == {("a", "b", "commits")}
 
 
 @pytest.mark.slow

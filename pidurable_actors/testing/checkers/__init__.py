@@ -14,6 +14,9 @@ from pidurable_actors.testing.checkers._ids_unique import ids_unique
 from pidurable_actors.testing.checkers._invariants import INVARIANTS, invariants
 from pidurable_actors.testing.checkers._memos_single import memos_single
 from pidurable_actors.testing.checkers._nothing_stuck import nothing_stuck
+from pidurable_actors.testing.checkers._operations_lead_to_values import (
+    operations_lead_to_values,
+)
 from pidurable_actors.testing.checkers._owned_work_ends_first import owned_work_ends_first
 from pidurable_actors.testing.checkers._prefix_durable import prefix_durable
 from pidurable_actors.testing.checkers._restarts_counted import restarts_counted
@@ -36,6 +39,7 @@ __all__ = [
     "invariants",
     "memos_single",
     "nothing_stuck",
+    "operations_lead_to_values",
     "owned_work_ends_first",
     "prefix_durable",
     "restarts_counted",

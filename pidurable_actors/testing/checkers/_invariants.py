@@ -16,6 +16,9 @@ from pidurable_actors.testing.checkers._effects_once import effects_once
 from pidurable_actors.testing.checkers._ids_unique import ids_unique
 from pidurable_actors.testing.checkers._memos_single import memos_single
 from pidurable_actors.testing.checkers._nothing_stuck import nothing_stuck
+from pidurable_actors.testing.checkers._operations_lead_to_values import (
+    operations_lead_to_values,
+)
 from pidurable_actors.testing.checkers._owned_work_ends_first import owned_work_ends_first
 from pidurable_actors.testing.checkers._prefix_durable import prefix_durable
 from pidurable_actors.testing.checkers._restarts_counted import restarts_counted
@@ -36,6 +39,7 @@ INVARIANTS: Final[tuple[Callable[[World], None], ...]] = (
     stored_before_published,
     acknowledged_kept,
     prefix_durable,
+    operations_lead_to_values,
     views_survive,
     stored_is_acknowledged,
     ids_unique,

@@ -22,7 +22,7 @@ _PROMISE: Final = (
     "a storage holds the commits up to one of them, each whole and none twice, and nothing else"
 )
 
-_KINDS: Final = ("conversations", "entries", "tasks", "submissions", "documents")
+_KINDS: Final = ("conversations", "entries", "tasks", "submissions", "documents", "retired")
 
 
 def prefix_durable(world: World) -> None:
