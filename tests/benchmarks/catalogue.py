@@ -24,6 +24,8 @@ _STEP_GOALS = {
 }
 _TUNED = ", gc tuned"
 _FLAT = Goal(text="no slower beside many (0.8)", times={"raw": 0.8})
+# Twice the text in half the ratio would be its square; a new base falls on one side or the other.
+_LINEAR = Goal(text="linear (0.65)", times={"raw": 0.65})
 
 
 def rows(sizes: Sizes) -> list[Row]:
@@ -36,6 +38,8 @@ def rows(sizes: Sizes) -> list[Row]:
         *_loop(sizes),
         *_cold(),
         *_growth(sizes),
+        *_streaming(sizes),
+        *_observing(sizes),
     ]
 
 
@@ -226,6 +230,83 @@ def _owning(sizes: Sizes) -> list[Row]:
         ),
         _less("subagents-blocks", what, "blocks/1000", "subagents-memory", "blocks", 50),
     ]
+
+
+def _streaming(sizes: Sizes) -> list[Row]:
+    conversations, tokens = sizes.streams
+    some, (short_s, long_s) = sizes.stored_streams
+    what = f"{conversations} watched streams of 1,000 tokens/s, {tokens:,} each"
+    virtual = f"{some} watched streams of 1,000 tokens/s for {long_s} s (raw: {short_s} s)"
+    made = [
+        _less(
+            "stream-cpu",
+            f"{what} (raw: provider alone)",
+            "us CPU/token",
+            "stream-live",
+            "cpu_us",
+            others={"raw": Reading("stream-live", "alone_us")},
+        ),
+        _less("stream-p50", what, "ms until seen, p50", "stream-live", "p50_ms"),
+        _less("stream-p99", what, "ms until seen, p99", "stream-live", "p99_ms"),
+        _less("stream-max", what, "ms until seen, max", "stream-live", "max_ms"),
+        Row(
+            name="stream-rate",
+            what=what,
+            unit="tokens/s in all",
+            better="more",
+            ours=Reading("stream-live", "rate"),
+        ),
+        _less("stream-writes", virtual, "writes/stream/s", "stream-stored", "writes", 2),
+        _beside("stream-bytes", virtual, "bytes written/char", "stream-stored", "bytes", _LINEAR),
+    ]
+    for shape, (few, many) in (("argument", sizes.argument_kb), ("text", sizes.text_kb)):
+        long = f"one {shape} of {many:,} KB in pieces of 40 (raw: {few:,} KB)"
+        probe = f"stream-{shape}"
+        made.append(_beside(f"{probe}-cpu", long, "us CPU/KB", probe, "us"))
+        made.append(_beside(f"{probe}-bytes", long, "bytes written/char", probe, "bytes", _LINEAR))
+    return made
+
+
+def _observing(sizes: Sizes) -> list[Row]:
+    what = f"commits to a conversation with {sizes.watchers:,} watchers (raw: none)"
+    made = [
+        Row(
+            name="watchers",
+            what=what,
+            unit="commits/s",
+            better="more",
+            ours=Reading("watchers", "rate"),
+            others={"raw": Reading("watchers", "alone")},
+            goal=_FLAT,
+        ),
+        _less("watchers-frames", what, "frames built/commit", "watchers", "frames", 1),
+    ]
+    for part, (few, many) in (("text", sizes.pile_text), ("list", sizes.pile_list)):
+        append = f"append 100 characters to a {part} of {many:,} times that (raw: {few:,})"
+        probe = f"document-{part}"
+        made.append(_beside(f"{probe}-cpu", append, "us CPU/commit", probe, "us"))
+        made.append(_beside(f"{probe}-bytes", append, "bytes written/commit", probe, "bytes"))
+    few, many = sizes.forked
+    forked = f"fork a conversation of {many:,} entries, read, write (raw: {few:,})"
+    made.append(_beside("forks", forked, "us CPU/fork", "forks", "us"))
+    log = "commit with the log of commits (raw: without)"
+    made.append(_beside("commit-log", log, "us CPU/commit", "commit-log", "us", goal=None))
+    return made
+
+
+def _beside(
+    name: str, what: str, unit: str, probe: str, field: str, goal: Goal | None = _FLAT
+) -> Row:
+    """How much is compared with how little."""
+    return Row(
+        name=name,
+        what=what,
+        unit=unit,
+        better="less",
+        ours=Reading(probe, f"many_{field}"),
+        others={"raw": Reading(probe, f"few_{field}")},
+        goal=goal,
+    )
 
 
 _OWNING = {

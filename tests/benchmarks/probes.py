@@ -46,6 +46,15 @@ class Sizes:
     ended: int
     owning: Mapping[str, tuple[int, int]]
     subagents: int
+    streams: tuple[int, int]
+    stored_streams: tuple[int, tuple[int, int]]
+    argument_kb: tuple[int, int]
+    text_kb: tuple[int, int]
+    watchers: int
+    observed_steps: int
+    pile_text: tuple[int, int]
+    pile_list: tuple[int, int]
+    forked: tuple[int, int]
 
 
 FULL = Sizes(
@@ -66,6 +75,15 @@ FULL = Sizes(
     ended=10_000,
     owning={"children": (1_000, 10_000), "chain": (250, 500), "subagents": (1_000, 10_000)},
     subagents=10_000,
+    streams=(100, 300),
+    stored_streams=(20, (5, 10)),
+    argument_kb=(250, 500),
+    text_kb=(2_500, 5_000),
+    watchers=1_000,
+    observed_steps=200,
+    pile_text=(10, 10_000),
+    pile_list=(10, 100_000),
+    forked=(10, 100_000),
 )
 QUICK = Sizes(
     one=50,
@@ -85,6 +103,15 @@ QUICK = Sizes(
     ended=100,
     owning={"children": (5, 20), "chain": (5, 10), "subagents": (5, 10)},
     subagents=20,
+    streams=(3, 100),
+    stored_streams=(2, (1, 2)),
+    argument_kb=(5, 10),
+    text_kb=(5, 10),
+    watchers=10,
+    observed_steps=5,
+    pile_text=(10, 100),
+    pile_list=(10, 100),
+    forked=(10, 100),
 )
 
 
@@ -170,10 +197,32 @@ def probes(sizes: Sizes) -> dict[str, Probe]:
     made["subagents-memory"] = _called(
         "measure_owning", "memory_after_subagents", count=sizes.subagents
     )
+    made |= _observing(sizes)
     for peer in PEERS:
         made[f"{peer}-kill"] = partial(_kill_peer, sizes, peer)
         made[f"{peer}-cold"] = _scripted(peer, "cold", until="first")
     return made
+
+
+def _observing(sizes: Sizes) -> dict[str, Probe]:
+    conversations, tokens = sizes.streams
+    some, seconds = sizes.stored_streams
+    steps, few = sizes.observed_steps, max(1, sizes.observed_steps // 4)
+    streaming, documents = (
+        partial(_called, f"measure_{name}") for name in ("streaming", "documents")
+    )
+    return {
+        "stream-live": streaming("live", conversations=conversations, tokens=tokens, per_s=1_000),
+        "stream-stored": streaming("stored", conversations=some, seconds=seconds, per_s=1_000),
+        "stream-argument": streaming("long", shape="argument", sizes_kb=sizes.argument_kb),
+        "stream-text": streaming("long", shape="text", sizes_kb=sizes.text_kb),
+        "watchers": documents("watchers", count=sizes.watchers, steps=steps),
+        # Fewer, because what is measured makes the small one grow.
+        "document-text": documents("appends", part="text", counts=sizes.pile_text, steps=few),
+        "document-list": documents("appends", part="list", counts=sizes.pile_list, steps=few),
+        "forks": documents("forks", counts=sizes.forked, steps=steps),
+        "commit-log": documents("logged", steps=steps),
+    }
 
 
 def _called(module: str, function: str, **arguments: object) -> Probe:

@@ -20,6 +20,7 @@ from pidurable_actors import (
     Next,
     Registry,
     Report,
+    Settings,
     SleepUntil,
     TaskActor,
     open_harness,
@@ -166,6 +167,7 @@ async def start(
     *,
     durability: Durability = "process",
     models: Models | None = None,
+    settings: Settings | None = None,
     **more: Extension,
 ) -> AsyncIterator[Harness]:
     """Open a harness on a file, with the task classes of this module installed.
@@ -174,6 +176,7 @@ async def start(
         path: the SQLite file.
         durability: of its commits.
         models: the providers.
+        settings: of the harness.
         more: further extensions to install.
 
     Raises:
@@ -185,7 +188,11 @@ async def start(
     )
     storage = SqliteStorage(path, durability)
     async with open_harness(
-        storage, registry=registry, models=models, on_report=reports.append
+        storage,
+        registry=registry,
+        models=models,
+        settings=settings,
+        on_report=reports.append,
     ) as harness:
         yield harness
         assert not reports, reports[0]

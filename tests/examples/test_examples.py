@@ -123,6 +123,84 @@ stopped: AbortedOutcome(reason='no bees today', status='aborted')
 Report: Done: red ants only
 """
 
+LATE_JOIN: Final = """\
+killed -9
+from the start:
+  Tell me a story.
+  There was a task that was kille
+  There was a task that was killed, and it lived happily ever after.
+joined:
+  Tell me a story.
+  There was a task that was kille
+  There was a task that was killed, and it lived happily ever after.
+came back:
+  Tell me a story.
+  There was a task that was kille
+  There was a task that was killed, and it lived happily ever after.
+again 0
+"""
+
+TODO_STATE: Final = """\
+  nothing
+  [ ] water the plants
+  [ ] water the plants, [ ] book the train
+  [ ] water the plants, [ ] book the train, [ ] pack
+killed: exit code -9
+  [ ] water the plants, [ ] book the train, [ ] pack
+It is all on your list.
+pi.user: [ ] water the plants
+pi.assistant: [ ] water the plants
+pi.tool-result: [ ] water the plants, [ ] book the train
+pi.assistant: [ ] water the plants, [ ] book the train
+pi.tool-result: [ ] water the plants, [ ] book the train, [ ] pack
+pi.assistant: [ ] water the plants, [ ] book the train, [ ] pack
+now: [x] water the plants, [ ] book the train, [ ] pack
+again: exit code 0
+"""
+
+FORKS: Final = """\
+It must be cheap. I know 2 of 2 towns.
+I have no time. I know 2 of 2 towns.
+root:
+  user: Where can I go?
+  assistant: (calls tools)
+  tool_result: There is a train to Rome.
+  tool_result: There is a train to Oslo.
+  assistant: Where can I go? I know 2 of 2 towns.
+  initial: ['Rome', 'Oslo']
+  current: ['Rome', 'Oslo']
+  as_of: ['Rome', 'Oslo']
+a fork at the end:
+  user: Where can I go?
+  assistant: (calls tools)
+  tool_result: There is a train to Rome.
+  tool_result: There is a train to Oslo.
+  assistant: Where can I go? I know 2 of 2 towns.
+  user: It must be cheap.
+  assistant: It must be cheap. I know 2 of 2 towns.
+  initial: []
+  current: ['Rome', 'Oslo']
+  as_of: ['Rome', 'Oslo']
+a fork at the first result:
+  user: Where can I go?
+  assistant: (calls tools)
+  tool_result: There is a train to Rome.
+  user: What do you know?
+  assistant: What do you know? I know 1 of 2 towns.
+  initial: []
+  current: ['Rome', 'Oslo']
+  as_of: ['Rome']
+"""
+
+TERMINAL_VIEW: Final = """\
+> Is all well?
+I look at the hosts first.
+* check {'hosts': 3}
+= 3 hosts answer.
+All is well: every host answers.
+-- idle; 38 tokens, tool calls: 1
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -134,6 +212,10 @@ PROMISES: Final = [
     ("subagents.py", [], SUBAGENTS),
     ("subagent_control.py", [], SUBAGENT_CONTROL),
     ("checkout.py", [], CHECKOUT),
+    ("late_join.py", [], LATE_JOIN),
+    ("todo_state.py", [], TODO_STATE),
+    ("forks.py", [], FORKS),
+    ("terminal_view.py", [], TERMINAL_VIEW),
 ]
 
 
