@@ -23,9 +23,8 @@ def reply(context: pi.ScriptedContext) -> pi.Reply:
     return pi.Reply(STORY, chunk=3, chunk_delay_s=0.01, fault=models.Stall(31) if KILLED else None)
 
 
-def shown(view: pi.ConversationView) -> tuple[list[str], str]:
-    lines = [pi.text_of(message.content) for it in view.entries for message in it.model or ()]
-    return lines, "".join(str(it.text) for it in getattr(view.live.generation, "partial", ()))
+def lines_of(view: pi.ConversationView) -> list[str]:
+    return [pi.text_of(message.content) for it in view.entries for message in it.model or ()]
 
 
 async def listen(root: pi.Conversation, after: int | None, lines: list[str]) -> None:
@@ -34,23 +33,24 @@ async def listen(root: pi.Conversation, after: int | None, lines: list[str]) -> 
         while STORY not in lines:
             match await anext(events):
                 case views.Snapshot(view=view):
-                    lines[:], half = shown(view)
+                    lines[:], half = lines_of(view), view.live.half_text
+                case views.LiveReplaced(live=live):
+                    half = live.half_text
                 case views.BlockStarted(text=text) | views.MessageUpdated(text=text):
                     half += text
                 case views.EntryAppended(entry=entry) | views.MessageEnded(entry=entry):
                     lines += [pi.text_of(message.content) for message in entry.model or ()]
                     assert half in ("", lines[-1])  # What came in pieces is what is stored.
-                case views.MessageCleared():
                     half = ""
 
 
 async def follow(root: pi.Conversation, *, drop: bool) -> list[str]:
-    kept, lines = trio.Path("view.json"), list[str]()
-    stored = await kept.read_text() if await kept.exists() else None
-    since = pi.ConversationView.from_json(json.loads(stored)) if stored else None
+    kept, lines, since = trio.Path("view.json"), list[str](), None
+    if await kept.exists():
+        since = pi.ConversationView.from_json(json.loads(await kept.read_text()))
     async with root.watch(since=since) as watch:
         async for frame in watch:
-            lines, half = shown(frame.view)
+            lines, half = lines_of(frame.view), frame.view.live.half_text
             if STORY in lines or (drop and frame.provisional):
                 break
             if not frame.provisional:  # Only what is stored is a place to come back to.

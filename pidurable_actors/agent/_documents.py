@@ -102,6 +102,12 @@ class LiveState:
     run_failure: RunFailure | None = None
     compaction_failure: RunFailure | None = None
 
+    @property
+    def half_text(self) -> str:
+        """The text of the answer under way, as far as it has come; empty when there is none."""
+        blocks = self.generation.partial if self.generation is not None else ()
+        return "".join(str(block.text) for block in blocks if block.type == "text")
+
 
 @attrs.define
 class InboxItem:

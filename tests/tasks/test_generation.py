@@ -201,9 +201,7 @@ async def _second(agent: Agent) -> Conversation:
 
 
 async def _partial(agent: Agent) -> str:
-    generation = (await agent.live()).generation
-    assert generation is not None
-    return "".join(str(block.text) for block in generation.partial)
+    return (await agent.live()).half_text
 
 
 def _commit(storage: MemoryStorage) -> int:
