@@ -12,6 +12,7 @@ so that replacing one item copies one chunk and the list of chunks.
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import (
@@ -86,8 +87,10 @@ class FrozenDict(dict[str, Value]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("a stored value is immutable; change it in a commit, with tx.doc")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    if not TYPE_CHECKING:
+        # Types know them as those of any mapping.
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
 
     def __copy__(self) -> Self:
         return self
@@ -333,7 +336,7 @@ class FrozenText:
         return FrozenText, (str(self),)
 
 
-Sequence.register(FrozenList)
+cast("ABCMeta", Sequence).register(FrozenList)
 
 EMPTY_LIST: Final = FrozenList()
 

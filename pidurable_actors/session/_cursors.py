@@ -139,7 +139,7 @@ class Cursor:
         parent: Cursor | None = None,
         key: _Key = "",
     ) -> None:
-        self.value = value
+        self.value: Any = value
         self.journal = journal
         self.key = key
         self.bound: object = None

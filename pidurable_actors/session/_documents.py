@@ -53,7 +53,7 @@ class DocumentDefinition(Generic[D]):
     history: HistoryPolicy
     fork: ForkPolicy
     migrate: Migrate | None = None
-    _plan: ClassPlan
+    _plan: ClassPlan = attrs.field(alias="plan")
 
     @property
     def name(self) -> str:

@@ -140,9 +140,7 @@ class GraphSubject:
                 for record in page:
                     tasks[str(record.id)] = _stored(record)
                 after = page[-1].id
-        for conversation_id in {
-            cast("int", _field(it, "conversation_id")) for it in tasks.values()
-        }:
+        for conversation_id in {_conversation(it) for it in tasks.values()}:
             record_of = storage.conversation(ConversationId(conversation_id))
             if record_of is not None and record_of.owner is not None:
                 conversations[str(conversation_id)] = record_of.owner.task_id
@@ -212,19 +210,15 @@ class GraphSubject:
         known = cast("FrozenDict", value["conversations"])
         before = cast("FrozenDict", value["tasks"])
         found: list[Operation] = []
-        came = {cast("int", it["conversation_id"]) for key, it in added.items() if key not in gone}
+        came = {_conversation(it) for key, it in added.items() if key not in gone}
         for conversation_id in sorted(came):
             at = str(conversation_id)
             owner = self._owner(ConversationId(conversation_id), owners)
             if at not in known and owner is not None:
                 found.append(SetValue(("conversations", at), owner))
-        left = {_field(before[key], "conversation_id") for key in gone if key in before} - came
+        left = {_conversation(before[key]) for key in gone if key in before} - came
         if left & {int(it) for it in known}:
-            live = {
-                _field(stored, "conversation_id")
-                for key, stored in before.items()
-                if key not in gone
-            }
+            live = {_conversation(task) for key, task in before.items() if key not in gone}
             found += [
                 DeleteKey(("conversations", str(it)))
                 for it in sorted(map(int, known))
@@ -265,8 +259,8 @@ def _built(stored: FrozenDict) -> GraphTask:
     return GraphTask(**fields)  # type: ignore[arg-type]
 
 
-def _field(stored: Value, name: str) -> Value:
-    return cast("FrozenDict", stored)[name]
+def _conversation(task: Value) -> int:
+    return cast("int", cast("FrozenDict", task)["conversation_id"])
 
 
 def _sorted(stored: FrozenDict) -> list[int]:
