@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = ["pidurable_actors.testing", "pytester"]
+
+# How long an example takes says something of the machine, and is not what is tested.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 def pytest_configure() -> None:
