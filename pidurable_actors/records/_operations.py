@@ -92,6 +92,11 @@ class ReplaceRoot:
     value: Value
     op: Literal["replace"] = attrs.field(default="replace", init=False)
 
+    @property
+    def path(self) -> Path:
+        """The root's: empty, and not stored."""
+        return ()
+
 
 Operation: TypeAlias = SetValue | DeleteKey | AppendText | TrimText | SpliceList | ReplaceRoot
 

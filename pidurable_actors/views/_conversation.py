@@ -8,14 +8,12 @@ that there are more. Invariant: what changes lead to is what would be read from 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final, cast, final
+from typing import cast, final
 
 from pidurable_actors._frozen import FrozenDict, FrozenList, Value, freeze
 from pidurable_actors._json import decode_json
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.agent import (
-    LIVE,
-)
+from pidurable_actors.agent import LIVE
 from pidurable_actors.errors import StorageRequestError
 from pidurable_actors.records import (
     AppendEntry,
@@ -42,12 +40,9 @@ from pidurable_actors.session import Journal
 from pidurable_actors.storage import Storage
 from pidurable_actors.views._channel import EndReason, StaleValue
 from pidurable_actors.views._live import live_difference
-from pidurable_actors.views._view import BUILT_IN, ConversationView
+from pidurable_actors.views._view import BUILT_IN, LIVE_PATH, ConversationView, live_of
 
-__all__ = ["LIVE_PATH", "ConversationSubject", "live_of", "window_before"]
-
-LIVE_PATH: Final = ("documents", LIVE.kind)
-"""Where the live document is in a view."""
+__all__ = ["ConversationSubject", "window_before"]
 
 
 @final
@@ -170,7 +165,7 @@ class ConversationSubject:
         self, before: Value, after: Value, operations: Sequence[Operation]
     ) -> Sequence[Operation]:
         """The commit's operations, with those on the live document made anew for what is shown."""
-        others = [it for it in operations if _path(it)[:2] != LIVE_PATH]
+        others = [it for it in operations if it.path[:2] != LIVE_PATH]
         live = live_difference(live_of(before), live_of(after))
         return [*others, *(below(LIVE_PATH, it) for it in live)]
 
@@ -213,12 +208,10 @@ def window_before(
     page = storage.entries(conversation_id, before=before, limit=LIMITS.view_entries)
     head = next((entry.head for entry in page if entry.head is not None), None)
     active = [entry for entry in page if head is None or entry.id >= head]
-    earlier = len(active) == LIMITS.view_entries and bool(
-        storage.entries(conversation_id, before=active[-1].id, limit=1)
-    )
-    if earlier and head is not None:
-        (previous,) = storage.entries(conversation_id, before=active[-1].id, limit=1)
-        earlier = previous.id >= head
+    earlier = False
+    if len(active) == LIMITS.view_entries:
+        previous = storage.entries(conversation_id, before=active[-1].id, limit=1)
+        earlier = bool(previous) and (head is None or previous[0].id >= head)
     stored = [freeze(decode_json(encode_record(entry))) for entry in reversed(active)]
     return FrozenList(stored), earlier
 
@@ -230,15 +223,13 @@ def _appended(value: FrozenDict, new: Sequence[AppendEntry]) -> list[Operation]:
     found: list[Operation] = [SpliceList(("entries",), len(entries), 0, tuple(items))]
     whole = entries.extend(items)
     heads = [change.record.head for change in new if change.record.head is not None]
-    gone = 0
-    if heads:
-        while gone < len(whole) and _id(whole[gone]) < heads[-1]:
-            gone += 1
-    earlier = value["earlier"] is True
+    gone, earlier = 0, value["earlier"] is True
     if heads:
         if heads[-1] < _id(whole[0]):
             # What a head before this one took out of the view may be back, and is not at hand.
             raise StaleValue
+        while gone < len(whole) and _id(whole[gone]) < heads[-1]:
+            gone += 1
         earlier = False
     over = len(whole) - gone - LIMITS.view_entries
     if over > 0:
@@ -259,15 +250,6 @@ def _of_document(value: FrozenDict, change: PutDocument | ChangeDocument) -> Ite
         if shown is not None and same_json(shown, first.value):
             operations = operations[1:]
     return (below(("documents", kind), operation) for operation in operations)
-
-
-def _path(operation: Operation) -> tuple[str | int, ...]:
-    return getattr(operation, "path", ())
-
-
-def live_of(value: Value) -> Value:
-    """The live document in a view."""
-    return cast("FrozenDict", cast("FrozenDict", value)["documents"])[LIVE.kind]
 
 
 def _id(stored: Value) -> int:

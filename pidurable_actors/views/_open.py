@@ -7,7 +7,7 @@ no longer reaches back, everything is told anew.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
 from typing import Any, TypeVar
 
@@ -27,16 +27,11 @@ from pidurable_actors.records import (
 from pidurable_actors.session import DocKey
 from pidurable_actors.storage import Head, Storage
 from pidurable_actors.views._channel import Channel, Frame, Read, StaleValue, Step, Subject
-from pidurable_actors.views._conversation import (
-    LIVE_PATH,
-    ConversationSubject,
-    live_of,
-    window_before,
-)
+from pidurable_actors.views._conversation import ConversationSubject, window_before
 from pidurable_actors.views._events import Event, LiveReplaced, Snapshot
 from pidurable_actors.views._hub import Hub
 from pidurable_actors.views._telling import events_of
-from pidurable_actors.views._view import ConversationView
+from pidurable_actors.views._view import LIVE_PATH, ConversationView, live_of
 from pidurable_actors.views._watch import EventStream, Feed, Watch
 
 __all__ = ["open_events", "open_watch"]
@@ -208,13 +203,12 @@ async def _events_since(
 
 
 def _is_of_entries(operation: Operation) -> bool:
-    path: Sequence[str | int] = getattr(operation, "path", ())
-    return path[:1] in {("entries",), ("earlier",)}
+    return operation.path[:1] in {("entries",), ("earlier",)}
 
 
 def _is_progress(operation: Operation) -> bool:
     """Whether it is about text that is shown before it is stored."""
-    path: Sequence[str | int] = getattr(operation, "path", ())
+    path = operation.path
     return path[:4] == (*LIVE_PATH, "generation", "partial") or (
         path[:3] == (*LIVE_PATH, "tools") and path[4:5] in {("output",), ("dropped",)}
     )

@@ -6,7 +6,7 @@ never looks at the view itself. Invariant: each operation is in exactly one even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal, cast
 
@@ -14,6 +14,7 @@ import attrs
 
 from pidurable_actors._frozen import FrozenDict, FrozenList, thaw
 from pidurable_actors._json import JSON, encode_json
+from pidurable_actors.agent import AGENT, INBOX, PROVIDER, USAGE
 from pidurable_actors.records import (
     ASSISTANT,
     TOOL_RESULT,
@@ -25,6 +26,7 @@ from pidurable_actors.records import (
     FaultedOutcome,
     Operation,
     OrphanedOutcome,
+    Path,
     PutSubmission,
     PutTask,
     SetValue,
@@ -59,6 +61,7 @@ from pidurable_actors.views._events import (
     TurnStarted,
     UsageChanged,
 )
+from pidurable_actors.views._view import LIVE_PATH
 
 __all__ = ["events_of"]
 
@@ -126,12 +129,14 @@ def _failed(number: int | None, change: PutTask) -> Iterator[TaskFailed]:
 
 def _told(number: int | None, operation: Operation, all_: Sequence[Operation]) -> Iterator[Event]:
     """The events of one operation, which it is shared out among."""
-    path: tuple[str | int, ...] = getattr(operation, "path", ())
+    path = operation.path
     if path[:1] == ("entries",) and isinstance(operation, SpliceList):
         yield from _entries(number, operation)
         return
-    if path[:2] != ("documents", "pi.live") or len(path) < 3:
-        yield _plain(path)(number=number, operations=(operation,))
+    if path[:2] != LIVE_PATH or len(path) < 3:
+        yield _BY_DOCUMENT.get(path[:2], ConversationChanged)(
+            number=number, operations=(operation,)
+        )
         return
     part, rest = path[2], path[3:]
     one = (operation,)
@@ -148,15 +153,12 @@ def _told(number: int | None, operation: Operation, all_: Sequence[Operation]) -
             yield ConversationChanged(number=number, operations=one)
 
 
-def _plain(path: tuple[str | int, ...]) -> Callable[..., Event]:
-    kind = path[1] if path[:1] == ("documents",) else None
-    by_document: dict[object, Callable[..., Event]] = {
-        "pi.inbox": InboxChanged,
-        "pi.usage": UsageChanged,
-        "pi.agent": AgentChanged,
-        "pi.provider": AgentChanged,
-    }
-    return by_document.get(kind, ConversationChanged)
+_BY_DOCUMENT: Final[Mapping[Path, Callable[..., Event]]] = {
+    ("documents", INBOX.kind): InboxChanged,
+    ("documents", USAGE.kind): UsageChanged,
+    ("documents", AGENT.kind): AgentChanged,
+    ("documents", PROVIDER.kind): AgentChanged,
+}
 
 
 def _entries(number: int | None, operation: SpliceList) -> Iterator[Event]:
@@ -182,9 +184,7 @@ def _entries(number: int | None, operation: SpliceList) -> Iterator[Event]:
             yield EntryAppended(number=number, operations=one, entry=entry)
 
 
-def _run(
-    number: int | None, operation: Operation, rest: tuple[str | int, ...], all_: Sequence[Operation]
-) -> Event:
+def _run(number: int | None, operation: Operation, rest: Path, all_: Sequence[Operation]) -> Event:
     one = (operation,)
     if rest or not isinstance(operation, SetValue):
         return RunChanged(number=number, operations=one)
@@ -196,7 +196,7 @@ def _run(
         (
             it.value
             for it in all_
-            if isinstance(it, SetValue) and it.path == ("documents", "pi.live", "run_failure")
+            if isinstance(it, SetValue) and it.path == (*LIVE_PATH, "run_failure")
         ),
         None,
     )
@@ -206,7 +206,7 @@ def _run(
     return RunEnded(number=number, operations=one, reason=reason, detail=detail)
 
 
-def _generation(number: int | None, operation: Operation, rest: tuple[str | int, ...]) -> Event:
+def _generation(number: int | None, operation: Operation, rest: Path) -> Event:
     one = (operation,)
     if rest == ("turn",) and isinstance(operation, SetValue):
         return TurnStarted(number=number, operations=one, turn=cast("int", operation.value))
@@ -221,7 +221,7 @@ def _generation(number: int | None, operation: Operation, rest: tuple[str | int,
     return ConversationChanged(number=number, operations=one)
 
 
-def _partial(number: int | None, operation: Operation, rest: tuple[str | int, ...]) -> Event:
+def _partial(number: int | None, operation: Operation, rest: Path) -> Event:
     one = (operation,)
     match operation:
         case SpliceList() if not rest and not operation.delete and len(operation.items) == 1:
@@ -243,7 +243,7 @@ def _partial(number: int | None, operation: Operation, rest: tuple[str | int, ..
     return ConversationChanged(number=number, operations=one)
 
 
-def _tool(number: int | None, operation: Operation, rest: tuple[str | int, ...]) -> Event:
+def _tool(number: int | None, operation: Operation, rest: Path) -> Event:
     one = (operation,)
     task_id = TaskId(int(rest[0])) if rest else TaskId(0)
     match operation:

@@ -41,13 +41,21 @@ from pidurable_actors.records import (
 from pidurable_actors.records.codec import decode_conversation, decode_entry
 from pidurable_actors.session import DocumentDefinition
 
-__all__ = ["BUILT_IN", "ConversationView", "ViewEntries"]
+__all__ = ["BUILT_IN", "LIVE_PATH", "ConversationView", "ViewEntries", "live_of"]
 
 D = TypeVar("D")
 
 BUILT_IN: Final[dict[str, DocumentDefinition[Any]]] = {
     definition.kind: definition for definition in (LIVE, INBOX, AGENT, USAGE, PROVIDER)
 }
+
+LIVE_PATH: Final = ("documents", LIVE.kind)
+"""Where the live document is in a view."""
+
+
+def live_of(value: Value) -> Value:
+    """The live document in the value of a view."""
+    return cast("FrozenDict", cast("FrozenDict", value)["documents"])[LIVE.kind]
 
 
 @final
