@@ -270,6 +270,19 @@ class FrozenText:
         made._state = state  # noqa: SLF001
         return made
 
+    @classmethod
+    def of(cls, value: Value) -> FrozenText:
+        """A stored text in this form; it may be a `str`.
+
+        Raises:
+            TypeError: it is no text.
+        """
+        if isinstance(value, FrozenText):
+            return value
+        if not isinstance(value, str):
+            raise TypeError(f"{type(value).__name__} in place of text")
+        return cls(value)
+
     def append(self, text: str) -> FrozenText:
         """The same with more at its end."""
         pieces, first, gone, end, length = self._state

@@ -74,6 +74,7 @@ from pidurable_actors.records._operations import (
     below,
     diff,
     operations_from_json,
+    same_ends,
     same_json,
 )
 from pidurable_actors.records._submissions import (
@@ -202,6 +203,7 @@ __all__ = [
     "is_live",
     "model_context",
     "operations_from_json",
+    "same_ends",
     "same_json",
     "text_of",
 ]

@@ -33,6 +33,7 @@ __all__ = [
     "below",
     "diff",
     "operations_from_json",
+    "same_ends",
     "same_json",
 ]
 
@@ -144,10 +145,9 @@ def _at(value: Value, path: Path, depth: int, operation: Operation) -> Value:
 def _do(value: Value, operation: Operation) -> Value:
     match operation:
         case AppendText():
-            text = value if isinstance(value, FrozenText) else FrozenText(_text(value))
-            return text.append(operation.text)
+            return FrozenText.of(value).append(operation.text)
         case TrimText():
-            text = value if isinstance(value, FrozenText) else FrozenText(_text(value))
+            text = FrozenText.of(value)
             if not 0 <= operation.count <= len(text):
                 raise LookupError(operation.count)
             return text.trim_front(operation.count)
@@ -157,12 +157,6 @@ def _do(value: Value, operation: Operation) -> Value:
             return value.splice(operation.start, operation.delete, operation.items)
         case _:
             raise TypeError(f"{operation.op} of {type(value).__name__}")
-
-
-def _text(value: Value) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of text")
-    return value
 
 
 def below(prefix: Path, operation: Operation) -> Operation:
@@ -224,15 +218,21 @@ def _compare_lists(
     before: FrozenList, after: FrozenList, path: Path, found: list[Operation]
 ) -> None:
     old, new = list(before), list(after)
-    both = min(len(old), len(new))
-    head = sum(1 for _ in takewhile(lambda at: same_json(old[at], new[at]), range(both)))
-    rest = range(1, both - head + 1)
-    tail = sum(1 for _ in takewhile(lambda at: same_json(old[-at], new[-at]), rest))
+    head, tail = same_ends(old, new)
     if len(old) - head - tail == len(new) - head - tail == 1:
         _compare(old[head], new[head], (*path, head), found)
     elif len(old) != len(new) or head < len(old):
         items = tuple(new[head : len(new) - tail])
         found.append(SpliceList(path, head, len(old) - head - tail, items))
+
+
+def same_ends(old: Sequence[Value], new: Sequence[Value]) -> tuple[int, int]:
+    """How many items two lists share at their beginning, and of the rest at their end."""
+    both = min(len(old), len(new))
+    head = sum(1 for _ in takewhile(lambda at: same_json(old[at], new[at]), range(both)))
+    rest = range(1, both - head + 1)
+    tail = sum(1 for _ in takewhile(lambda at: same_json(old[-at], new[-at]), rest))
+    return head, tail
 
 
 def _compare_texts(before: str, after: str, path: Path, found: list[Operation]) -> None:

@@ -29,6 +29,7 @@ from pidurable_actors.records import (
     SpliceList,
     TrimText,
     diff,
+    same_ends,
     same_json,
 )
 
@@ -196,11 +197,7 @@ class Cursor:
             for key, child in self.children.items():
                 if child.touched:
                     child.touched = False
-                    value = child.settled()
-                    if isinstance(self.value, FrozenList):
-                        self.value = self.value.replace(key, value)
-                    else:
-                        self.value = self.value.put(key, value)
+                    self._set(key, child.settled())
         return self.value
 
     def path(self) -> Path:
@@ -243,10 +240,7 @@ class Cursor:
         else:
             changes = [SetValue(path, value)]
         self._detach(key)
-        if isinstance(self.value, FrozenList):
-            self.value = self.value.replace(key, value)
-        else:
-            self.value = self.value.put(key, value)
+        self._set(key, value)
         for change in changes if len(changes) <= _FEW else [SetValue(path, value)]:
             if isinstance(change, AppendText):
                 journal.grow(change.path, None, [change.text])
@@ -336,7 +330,7 @@ class Cursor:
         """Put more at the end of a text."""
         journal = self.begin_change()
         if text:
-            self.value = _as_text(self.value).append(text)
+            self.value = FrozenText.of(self.value).append(text)
             journal.grow(self.path(), None, [text])
             self._changed()
 
@@ -344,12 +338,17 @@ class Cursor:
         """Take characters from the front of a text, at most as many as there are."""
         journal = self.begin_change()
         if count:
-            self.value = _as_text(self.value).trim_front(count)
+            self.value = FrozenText.of(self.value).trim_front(count)
             journal.lost += count
             journal.note(TrimText(self.path(), count))
             self._changed()
 
     # --- helpers ---
+
+    def _set(self, key: _Key, value: Value) -> None:
+        here = self.value
+        is_list = isinstance(here, FrozenList)
+        self.value = here.replace(key, value) if is_list else here.put(key, value)
 
     def _detach(self, key: _Key) -> None:
         child = self.children.pop(key, None)
@@ -367,8 +366,7 @@ class Cursor:
         if not self.children:
             return
         moved: dict[_Key, Cursor] = {}
-        for key, child in self.children.items():
-            index = key
+        for index, child in self.children.items():
             if index >= start + delete:
                 child.key = index + added - delete
                 moved[child.key] = child
@@ -402,15 +400,8 @@ def _trimmed(
     here: FrozenList, start: int, delete: int, items: Sequence[Value]
 ) -> tuple[int, int, Sequence[Value]]:
     """A splice without the items at its ends that are there already."""
-    both = range(min(delete, len(items)))
-    head = sum(1 for _ in takewhile(lambda at: same_json(here[start + at], items[at]), both))
-    end, rest = start + delete, range(1, len(both) - head + 1)
-    tail = sum(1 for _ in takewhile(lambda at: same_json(here[end - at], items[-at]), rest))
+    head, tail = same_ends(here[start : start + delete], items)
     return start + head, delete - head - tail, items[head : len(items) - tail]
-
-
-def _as_text(value: Value) -> FrozenText:
-    return value if isinstance(value, FrozenText) else FrozenText(cast("str", value))
 
 
 def _weight(value: Value) -> int:

@@ -8,6 +8,7 @@ the history. Nothing here is written; the transaction does that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -19,6 +20,7 @@ from pidurable_actors.records import (
     ConversationRecord,
     DocumentRecord,
     EntryRecord,
+    ScopeKind,
     StoredDocument,
 )
 from pidurable_actors.session._conversations import CachedDocument, Conversations, DocKey
@@ -166,11 +168,11 @@ def _entries_of(at: Link, limit: int, kind: str | None) -> Callable[[Storage], l
     return lambda s: s.entries(at.conversation_id, before=at.before, limit=limit, kind=kind)
 
 
-def stored_documents(storage: Storage, conversation_id: ConversationId) -> Iterator[StoredDocument]:
-    """All documents of a conversation that a storage has."""
+def stored_documents(storage: Storage, scope: ScopeKind, scope_id: int) -> Iterator[StoredDocument]:
+    """All documents of one scope that a storage has."""
     after: tuple[str, str] | None = None
     while True:
-        page = storage.documents("conversation", conversation_id, after=after, limit=LIMITS.page)
+        page = storage.documents(scope, scope_id, after=after, limit=LIMITS.page)
         yield from page
         if len(page) < LIMITS.page:
             return
@@ -184,7 +186,8 @@ async def _present(
     memory = state.get(conversation_id)
     known: dict[DocKey, CachedDocument] = {} if memory is None else dict(memory.documents)
     if memory is None or not memory.complete:
-        for stored in await reader.read(lambda s: list(stored_documents(s, conversation_id))):
+        found_in = partial(stored_documents, scope="conversation", scope_id=conversation_id)
+        for stored in await reader.read(lambda s: list(found_in(s))):
             record = stored.record
             key = DocKey(record.kind, "conversation", conversation_id, record.key)
             known.setdefault(key, CachedDocument.of(stored))

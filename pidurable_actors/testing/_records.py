@@ -33,13 +33,13 @@ from pidurable_actors.records import (
     PutTask,
     RetireDocuments,
     ScopeKind,
-    StoredDocument,
     SubmissionId,
     SubmissionRecord,
     TaskId,
     TaskRecord,
     apply_operations,
 )
+from pidurable_actors.session import stored_documents
 from pidurable_actors.storage import Storage
 
 __all__ = ["DocumentKey", "Fold", "Records", "read_records"]
@@ -104,9 +104,12 @@ def read_records(storage: Storage) -> Records:
             for record in _pages(lambda at: storage.submissions(after=at, limit=LIMITS.page))
         }
         own = [e for record in conversations for e in _own_entries(storage, record)]
-        documents = list(_documents(storage, "session", 0))
-        documents += [d for one in conversations for d in _documents(storage, "conversation", one)]
-        documents += [d for one in tasks for d in _documents(storage, "task", one)]
+        scopes: list[tuple[ScopeKind, int]] = [
+            ("session", 0),
+            *(("conversation", conversation_id) for conversation_id in conversations),
+            *(("task", task_id) for task_id in tasks),
+        ]
+        documents = [found for scope in scopes for found in stored_documents(storage, *scope)]
         return Records(
             commit=head.commit,
             conversations=conversations,
@@ -196,16 +199,6 @@ class Fold:
                 self._retired.pop(key, None)
             else:
                 self._retired[key] = at_ms
-
-
-def _documents(storage: Storage, scope: ScopeKind, scope_id: int) -> Iterator[StoredDocument]:
-    after = None
-    while True:
-        page = storage.documents(scope, scope_id, after=after, limit=LIMITS.page)
-        yield from page
-        if len(page) < LIMITS.page:
-            return
-        after = (page[-1].record.kind, page[-1].record.key)
 
 
 def _own_entries(storage: Storage, conversation_id: ConversationId) -> Iterator[EntryRecord]:

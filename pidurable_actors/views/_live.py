@@ -68,7 +68,7 @@ def _continues(shown: FrozenList, coming: FrozenList) -> bool:
 
 def _grown(shown: FrozenList, coming: FrozenList) -> Iterator[Operation]:
     for at, (one, other) in enumerate(zip(_dicts(shown), _dicts(coming), strict=False)):
-        before, after = _text(one["text"]), _text(other["text"])
+        before, after = FrozenText.of(one["text"]), FrozenText.of(other["text"])
         if len(after) > len(before):
             yield AppendText((*_PARTIAL, at, "text"), after.since(len(before)))
         if one["signature"] != other["signature"]:
@@ -86,7 +86,7 @@ def _outputs(old: FrozenDict, new: FrozenDict) -> Iterator[Operation]:
 
 
 def _output(path: Path, slot: FrozenDict, other: FrozenDict) -> Iterator[Operation]:
-    before, after = _text(slot["output"]), _text(other["output"])
+    before, after = FrozenText.of(slot["output"]), FrozenText.of(other["output"])
     gone, dropped = cast("int", slot["dropped"]), cast("int", other["dropped"])
     known, total = gone + len(before), dropped + len(after)
     if total < known or dropped < gone:
@@ -113,7 +113,3 @@ def _task(live: FrozenDict) -> Value:
 
 def _dicts(blocks: FrozenList) -> Iterator[FrozenDict]:
     return cast("Iterator[FrozenDict]", iter(blocks))
-
-
-def _text(value: Value) -> FrozenText:
-    return value if isinstance(value, FrozenText) else FrozenText(cast("str", value))
