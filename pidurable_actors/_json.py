@@ -28,6 +28,7 @@ __all__ = [
     "encode_json",
     "fingerprint",
     "is_scalar_json",
+    "is_text",
 ]
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _is_json(value: object, depth: int) -> bool:
     # The common answer is yes, so the path of a fault is worked out by `_explain` only when needed.
     kind = type(value)
     if kind is str:
-        return _is_text(cast(str, value))
+        return is_text(cast(str, value))
     if value is None or kind is bool:
         return True
     if kind is int:
@@ -134,7 +135,7 @@ def _is_json(value: object, depth: int) -> bool:
         return False
     if isinstance(value, dict):
         for key, item in cast("dict[object, object]", value).items():
-            if type(key) is not str or not _is_text(key) or not _is_json(item, depth + 1):
+            if type(key) is not str or not is_text(key) or not _is_json(item, depth + 1):
                 return False
         return True
     if isinstance(value, list):
@@ -145,7 +146,7 @@ def _is_json(value: object, depth: int) -> bool:
 def _explain(value: object, path: str, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        if not _is_text(cast(str, value)):
+        if not is_text(cast(str, value)):
             raise InvalidValue(path, "the text holds a lone surrogate")
     elif value is None or kind is bool:
         return
@@ -171,12 +172,13 @@ def _explain_items(value: dict[object, object] | list[object], path: str, depth:
     for key, item in value.items():
         if type(key) is not str:
             raise InvalidValue(path, f"the key {key!r} must be a string")
-        if not _is_text(key):
+        if not is_text(key):
             raise InvalidValue(path, f"the key {key!a} holds a lone surrogate")
         _explain(item, f"{path}.{key}", depth + 1)
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
+    """Whether text can be stored: it holds no lone surrogate."""
     if text.isascii():
         return True
     try:

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, Union, cast, final, get_args, get_origin
 import attrs
 
 from pidurable_actors._frozen import FrozenDict, FrozenList, Value
-from pidurable_actors.errors import DefinitionError, InvalidValue
-from pidurable_actors.session._cursors import Cursor, path_text
+from pidurable_actors.errors import DefinitionError
+from pidurable_actors.session._cursors import Cursor
 from pidurable_actors.session._plans import (
     ChosenPlan,
     DictPlan,
@@ -34,8 +34,8 @@ from pidurable_actors.session._plans import (
     TextPlan,
     UnionPlan,
     check_depth,
-    kind_of,
     load_items,
+    must_be,
     show,
 )
 from pidurable_actors.session._tracked import (
@@ -45,6 +45,7 @@ from pidurable_actors.session._tracked import (
     TrackedList,
     Unfit,
     dump_at,
+    refusal,
 )
 
 __all__ = ["ClassPlan", "class_plan"]
@@ -128,7 +129,7 @@ class ClassPlan:
         kind = type(value)
         if kind is not self.cls and kind is not self._bound:
             # One of a subclass would lose what the subclass adds.
-            raise Unfit(f"must be {self.cls.__name__}, not {kind_of(value)}")
+            raise must_be(self.cls.__name__, value)
         cursor = getattr(value, _CURSOR, None)
         if isinstance(cursor, Cursor):
             cursor.check()
@@ -148,7 +149,7 @@ class ClassPlan:
     def load(self, value: Value) -> Value:
         """Every field checked, those of an older writer completed with their defaults."""
         if not isinstance(value, FrozenDict):
-            raise Unfit(f"must be {self.cls.__name__}, not {kind_of(value)}")
+            raise must_be(self.cls.__name__, value)
         for field in self._fields:
             if field.name not in value:
                 if field.default is None:
@@ -355,8 +356,7 @@ def _plain_property(name: str, plan: ScalarPlan) -> property:
         try:
             dumped = dump(value, 0)
         except Unfit as unfit:
-            where = path_text(journal.name, (*cursor.path(), name))
-            raise InvalidValue(where, unfit.reason) from None
+            raise refusal(journal, (*cursor.path(), name), unfit) from None
         cursor.put_plain(name, dumped)
 
     return property(get, put, _refuse_delete)

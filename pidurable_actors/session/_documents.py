@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar, cast, final, get_args
 import attrs
 
 from pidurable_actors._frozen import FrozenDict, Value, freeze, thaw
-from pidurable_actors._json import JSON, check_json
+from pidurable_actors._json import JSON, check_json, is_text
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import (
     DefinitionError,
@@ -166,7 +166,7 @@ def define_doc(
     """
     # An untyped program may pass anything.
     named: object = kind
-    if not isinstance(named, str) or not 0 < len(kind) <= LIMITS.name_length or not _is_text(kind):
+    if not isinstance(named, str) or not 0 < len(kind) <= LIMITS.name_length or not is_text(kind):
         raise DefinitionError(f"document kind {kind!r}: use 1 to {LIMITS.name_length} characters.")
     if type(version) is not int or version < 1:
         raise DefinitionError(f"document {kind!r}: version {version!r} is no whole number from 1.")
@@ -203,14 +203,6 @@ def define_doc(
     except InvalidValue as error:
         raise DefinitionError(f"the initial value does not fit: {error}") from error
     return definition
-
-
-def _is_text(text: str) -> bool:
-    try:
-        check_json(text, "")
-    except InvalidValue:
-        return False
-    return True
 
 
 def _check_state(kind: str, state: type) -> None:

@@ -46,6 +46,7 @@ __all__ = [
     "check_depth",
     "kind_of",
     "load_items",
+    "must_be",
     "show",
 ]
 
@@ -53,9 +54,6 @@ T = TypeVar("T")
 
 _SHOWN: Final = 60
 """Characters of a refused value that an error shows."""
-
-_MUST_BE: Final = "must be "
-_NOT: Final = ", not "
 
 # --- plain values ---
 
@@ -91,7 +89,7 @@ class ScalarPlan:
                 raise Unfit(f"is a float, which cannot hold {whole} exactly")
             return float(whole)
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
-            raise Unfit(f"must be {_name(self.kind)}, not {kind_of(value)}")
+            raise must_be(_name(self.kind), value)
         return _checked(value)
 
     def load(self, value: Value) -> Value:
@@ -101,7 +99,7 @@ class ScalarPlan:
         if self.kind is float and type(value) is int:
             return float(value)
         if type(value) is not self.kind:
-            raise Unfit(f"must be {_name(self.kind)}, not {kind_of(value)}")
+            raise must_be(_name(self.kind), value)
         return value
 
     def read(self, cursor: Cursor, key: str | int) -> Any:
@@ -110,7 +108,7 @@ class ScalarPlan:
 
     def copy(self, value: Value) -> Any:
         """The value."""
-        return str(value) if type(value) is FrozenText else value
+        return _plain(value)
 
 
 @final
@@ -126,13 +124,13 @@ class TextPlan:
         if isinstance(value, Text):
             return value.stored
         if not isinstance(value, str):
-            raise Unfit(f"must be Text or str, not {kind_of(value)}")
+            raise must_be("Text or str", value)
         return _checked(value)
 
     def load(self, value: Value) -> Value:
         """Checked."""
         if not isinstance(value, str | FrozenText):
-            raise Unfit(f"must be text, not {kind_of(value)}")
+            raise must_be("text", value)
         return value
 
     def read(self, cursor: Cursor, key: str | int) -> Text:
@@ -153,7 +151,7 @@ class ChosenPlan:
 
     def matches(self, value: Value) -> bool:
         """Whether it is one of them."""
-        plain = str(value) if isinstance(value, FrozenText) else value
+        plain = _plain(value)
         return any(type(plain) is type(one) and plain == one for one in self.values)
 
     def dump(self, value: object, depth: int) -> Value:
@@ -163,8 +161,8 @@ class ChosenPlan:
     def load(self, value: Value) -> Value:
         """Checked."""
         if not self.matches(value):
-            raise Unfit(f"must be one of {', '.join(map(repr, self.values))}, not {kind_of(value)}")
-        return str(value) if isinstance(value, FrozenText) else value
+            raise must_be(f"one of {', '.join(map(repr, self.values))}", value)
+        return _plain(value)
 
     def read(self, cursor: Cursor, key: str | int) -> Any:
         """The value."""
@@ -172,7 +170,7 @@ class ChosenPlan:
 
     def copy(self, value: Value) -> Any:
         """The value."""
-        return str(value) if isinstance(value, FrozenText) else value
+        return _plain(value)
 
 
 @final
@@ -184,18 +182,18 @@ class EnumPlan:
 
     def matches(self, value: Value) -> bool:
         """Whether it is the value of a member."""
-        return any(self._plain(value) == member.value for member in self.kind)
+        return any(_plain(value) == member.value for member in self.kind)
 
     def dump(self, value: object, depth: int) -> Value:
         """The member's value."""
         if not isinstance(value, self.kind):
-            raise Unfit(f"must be {self.kind.__name__}, not {kind_of(value)}")
+            raise must_be(self.kind.__name__, value)
         return _checked(value.value)
 
     def load(self, value: Value) -> Value:
         """Checked."""
         try:
-            self.kind(self._plain(value))
+            self.kind(_plain(value))
         except ValueError as error:
             raise Unfit(str(error)) from error
         return value
@@ -206,11 +204,7 @@ class EnumPlan:
 
     def copy(self, value: Value) -> enum.Enum:
         """The member."""
-        return self.kind(self._plain(value))
-
-    @staticmethod
-    def _plain(value: Value) -> object:
-        return str(value) if isinstance(value, FrozenText) else value
+        return self.kind(_plain(value))
 
 
 # --- containers ---
@@ -230,7 +224,7 @@ class ListPlan:
     def dump(self, value: object, depth: int) -> Value:
         """A copy; what is stored already is shared."""
         if not isinstance(value, list | TrackedList):
-            raise Unfit(f"must be a list, not {kind_of(value)}")
+            raise must_be("a list", value)
         check_depth(depth)
         found: list[Value] = []
         for at, item in enumerate(value):
@@ -243,7 +237,7 @@ class ListPlan:
     def load(self, value: Value) -> Value:
         """Every item checked."""
         if not isinstance(value, FrozenList):
-            raise Unfit(f"must be a list, not {kind_of(value)}")
+            raise must_be("a list", value)
         for at, item in enumerate(value):
             try:
                 loaded = self.item.load(item)
@@ -276,7 +270,7 @@ class DictPlan:
     def dump(self, value: object, depth: int) -> Value:
         """A copy; what is stored already is shared."""
         if not isinstance(value, dict | TrackedDict):
-            raise Unfit(f"must be a dict, not {kind_of(value)}")
+            raise must_be("a dict", value)
         check_depth(depth)
         found: dict[str, Value] = {}
         for key, item in value.items():
@@ -292,7 +286,7 @@ class DictPlan:
     def load(self, value: Value) -> Value:
         """Every item checked."""
         if not isinstance(value, FrozenDict):
-            raise Unfit(f"must be a mapping, not {kind_of(value)}")
+            raise must_be("a mapping", value)
         return load_items(value, dict.fromkeys(value, self.item))
 
     def read(self, cursor: Cursor, key: str | int) -> TrackedDict[Any]:
@@ -416,15 +410,18 @@ def _most_telling(refused: Sequence[Unfit]) -> Unfit:
     if deepest.keys:
         return deepest
     for unfit in refused:
-        if not unfit.reason.startswith(_MUST_BE):
+        if not unfit.wanted:
             return unfit
-    wanted, _, found = zip(
-        *(unfit.reason.removeprefix(_MUST_BE).rpartition(_NOT) for unfit in refused), strict=True
-    )
-    return Unfit(f"{_MUST_BE}{' or '.join(dict.fromkeys(wanted))}{_NOT}{found[0]}")
+    wanted = " or ".join(dict.fromkeys(unfit.wanted for unfit in refused))
+    return _other_type(wanted, refused[0].found)
 
 
 # --- checks ---
+
+
+def _plain(value: Value) -> Value:
+    """A text that grew as a `str`, and everything else as it is."""
+    return str(value) if type(value) is FrozenText else value
 
 
 def _is_plainly_json(kind: type, value: Any) -> bool:
@@ -474,6 +471,15 @@ def check_depth(depth: int) -> None:
 
 def _name(kind: type[object]) -> str:
     return "None" if kind is type(None) else kind.__name__
+
+
+def must_be(wanted: str, value: object) -> Unfit:
+    """What to say of a value of another type."""
+    return _other_type(wanted, kind_of(value))
+
+
+def _other_type(wanted: str, found: str) -> Unfit:
+    return Unfit(f"must be {wanted}, not {found}", wanted=wanted, found=found)
 
 
 def kind_of(value: object) -> str:

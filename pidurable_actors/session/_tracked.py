@@ -29,19 +29,25 @@ from typing import Any, Generic, Protocol, Self, SupportsIndex, TypeVar, cast, f
 from pidurable_actors._frozen import FrozenDict, FrozenList, FrozenText, Value
 from pidurable_actors._json import add_encoder, check_text
 from pidurable_actors.errors import InvalidValue
-from pidurable_actors.session._cursors import Cursor, path_text
+from pidurable_actors.records import Path
+from pidurable_actors.session._cursors import Cursor, Journal, path_text
 
-__all__ = ["Plan", "Text", "TrackedDict", "TrackedList", "Unfit", "dump_at"]
+__all__ = ["Plan", "Text", "TrackedDict", "TrackedList", "Unfit", "dump_at", "refusal"]
 
 T = TypeVar("T")
 
 
 class Unfit(Exception):
-    """A value that a plan refuses: why, and the keys that lead to it, the innermost first."""
+    """A value that a plan refuses: why, and the keys that lead to it, the innermost first.
 
-    def __init__(self, reason: str) -> None:
+    When it is of another type, `wanted` and `found` say which.
+    """
+
+    def __init__(self, reason: str, *, wanted: str = "", found: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.wanted = wanted
+        self.found = found
         self.keys: list[str | int] = []
 
     def within(self, key: str | int) -> Unfit:
@@ -93,8 +99,13 @@ def dump_at(cursor: Cursor, key: str | int, plan: Plan, value: object) -> Value:
     try:
         return plan.dump(value, len(cursor.path()) + 1)
     except Unfit as unfit:
-        path = (*cursor.path(), key, *reversed(unfit.keys))
-        raise InvalidValue(path_text(journal.name, path), unfit.reason) from None
+        raise refusal(journal, (*cursor.path(), key), unfit) from None
+
+
+def refusal(journal: Journal, path: Path, unfit: Unfit) -> InvalidValue:
+    """What a callback is told of a value that does not fit at a path of a document."""
+    where = path_text(journal.name, (*path, *reversed(unfit.keys)))
+    return InvalidValue(where, unfit.reason)
 
 
 @final

@@ -432,12 +432,13 @@ class Tx:
         Cancellation: the commit rolls back.
         """
         await self.conversation(conversation_id)
-        newest = await self.entries(conversation_id, limit=1) if at is None else ()
-        if at is None and not newest:
+        named = [] if at is None else [await self.entry(at)]
+        seen = named or await self.entries(conversation_id, limit=1)
+        if not seen:
             raise StorageRequestError(
                 f"conversation {conversation_id} has no entry to fork at; create another one."
             )
-        entry = newest[0] if newest else await self.entry(EntryId(at or 0))
+        entry = seen[0]
         if not await sees(self.conversation, conversation_id, entry):
             raise StorageRequestError(
                 f"conversation {conversation_id} does not see entry {entry.id}."
