@@ -434,15 +434,12 @@ class Tx:
         await self.conversation(conversation_id)
         named = [] if at is None else [await self.entry(at)]
         seen = named or await self.entries(conversation_id, limit=1)
+        where = f"conversation {conversation_id}"
         if not seen:
-            raise StorageRequestError(
-                f"conversation {conversation_id} has no entry to fork at; create another one."
-            )
+            raise StorageRequestError(f"{where} has no entry to fork at; create another one.")
         entry = seen[0]
         if not await sees(self.conversation, conversation_id, entry):
-            raise StorageRequestError(
-                f"conversation {conversation_id} does not see entry {entry.id}."
-            )
+            raise StorageRequestError(f"{where} does not see entry {entry.id}.")
         made = ConversationRecord(
             id=ConversationId(self._ids.mint()),
             parent=ForkPoint(conversation_id=conversation_id, entry_id=entry.id),
