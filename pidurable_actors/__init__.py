@@ -34,7 +34,6 @@ from pidurable_actors.records import text_of
 from pidurable_actors.runtime import (
     MISSING,
     Aborted,
-    AgentChoice,
     AssistantEntry,
     Checkpoint,
     Completed,
@@ -52,7 +51,16 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Text, Tx, define_doc
-from pidurable_actors.settings import ProgressSettings, RetrySettings, Settings
+from pidurable_actors.settings import (
+    AgentChoice,
+    Budget,
+    BudgetSettings,
+    CompactionSettings,
+    ProgressSettings,
+    RetrySettings,
+    Selection,
+    Settings,
+)
 from pidurable_actors.views import ConversationView, Frame
 
 __all__ = [
@@ -64,8 +72,11 @@ __all__ = [
     "Aborted",
     "AgentChoice",
     "AssistantEntry",
+    "Budget",
+    "BudgetSettings",
     "Checkpoint",
     "ClosedEnd",
+    "CompactionSettings",
     "Completed",
     "Context",
     "ContextKey",
@@ -89,6 +100,7 @@ __all__ = [
     "RetrySettings",
     "ScriptedContext",
     "ScriptedModel",
+    "Selection",
     "Settings",
     "SleepUntil",
     "Submission",

@@ -11,6 +11,7 @@
     │   ├── StorageInUse            another owner has the storage
     │   ├── RequestConflict         a request_id was used before with something else
     │   ├── ConversationBusy        when_busy="reject" met a running conversation
+    │   ├── NothingToRetry          the last run of a conversation did not fail
     │   ├── ReadOnlySession         a write or a schedule through a read-only harness
     │   ├── TaskRefused             a task may not be created, retried or waited for like that
     │   ├── UnknownModel            a model reference that no provider serves
@@ -52,6 +53,7 @@ __all__ = [
     "InvalidValue",
     "InvocationEnded",
     "MisuseError",
+    "NothingToRetry",
     "PiDurableError",
     "ProviderError",
     "ReadOnlySession",
@@ -173,6 +175,20 @@ class ConversationBusy(RefusedError):
         super().__init__(
             f"conversation {conversation_id} is busy; wait for it, or submit with "
             'when_busy="follow_up".'
+        )
+        self.conversation_id = conversation_id
+
+
+class NothingToRetry(RefusedError):
+    """The last run of a conversation was answered or reset, or there was none.
+
+    Attributes:
+        conversation_id: the conversation.
+    """
+
+    def __init__(self, conversation_id: int) -> None:
+        super().__init__(
+            f"conversation {conversation_id} has no failed run to go on with; submit an input."
         )
         self.conversation_id = conversation_id
 

@@ -1,21 +1,34 @@
 """Run policy that a host chooses. Plain frozen values, read when a decision is made.
 
-Every unit is in the name. The defaults are safe for a service with one process.
+Every unit is in the name. The defaults are safe for a service with one process. What a single
+conversation runs with is an `AgentChoice`; that of the settings is what holds where it chose
+nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 from attrs import validators
 
+from pidurable_actors.errors import InvalidValue
+
 __all__ = [
+    "AgentChoice",
+    "Budget",
+    "BudgetSettings",
+    "CompactionSettings",
     "ProgressSettings",
     "RetrySettings",
+    "Selection",
     "Settings",
     "StreamSettings",
+    "ThinkingLevel",
 ]
+
+ThinkingLevel: TypeAlias = Literal["off", "low", "medium", "high"]
 
 
 def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -28,9 +41,176 @@ def _not_negative(_: object, attribute: attrs.Attribute[Any], value: float) -> N
         raise ValueError(f"{attribute.name} must be 0 or more, not {value!r}")
 
 
+def _limit(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, or None, not {value!r}")
+
+
 def _share(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
+
+
+def _names(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    given: object = names
+    if given is None:
+        return None
+    # A text is a list of letters, which is never what was meant.
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidValue("selection", f"names are a list of texts, not {given!r}")
+    found = tuple(given)
+    if not all(isinstance(name, str) and name for name in found):
+        raise InvalidValue("selection", f"names are texts that are not empty, not {found!r}")
+    return found
+
+
+def _listed(names: Iterable[str]) -> tuple[str, ...]:
+    return _names(names) or ()
+
+
+@attrs.frozen
+class Selection:
+    """Which of some named things: an exact list, or the default with some added and removed.
+
+    Args:
+        exact: only these; None for the default.
+        add: these too.
+        remove: but not these.
+
+    Raises:
+        InvalidValue: a name is empty or no text, or `exact` comes with the others.
+    """
+
+    exact: tuple[str, ...] | None = attrs.field(default=None, converter=_names)
+    add: tuple[str, ...] = attrs.field(default=(), converter=_listed, kw_only=True)
+    remove: tuple[str, ...] = attrs.field(default=(), converter=_listed, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.exact is not None and (self.add or self.remove):
+            raise InvalidValue("selection", "an exact list is taken as it is; add to it or shorten")
+
+    def of(self, default: Collection[str]) -> frozenset[str]:
+        """The names that are meant, given those that are meant by default."""
+        chosen = default if self.exact is None else self.exact
+        return frozenset(chosen).union(self.add).difference(self.remove)
+
+
+def _selection(chosen: Selection | Iterable[str] | None) -> Selection | None:
+    return chosen if chosen is None or isinstance(chosen, Selection) else Selection(_listed(chosen))
+
+
+@attrs.frozen(kw_only=True)
+class Budget:
+    """Limits of what may be used; None is no limit.
+
+    Attributes:
+        tokens: tokens asked with and answered, of every kind.
+        cost: money, in the currency of the providers' prices.
+        turns: answers of a model.
+        wall_s: seconds of runs, without those in which a question to a person was open.
+    """
+
+    tokens: int | None = attrs.field(default=None, validator=_limit)
+    cost: float | None = attrs.field(default=None, validator=_limit)
+    turns: int | None = attrs.field(default=None, validator=_limit)
+    wall_s: float | None = attrs.field(default=None, validator=_limit)
+
+
+@attrs.frozen(kw_only=True)
+class BudgetSettings:
+    """What a run, a conversation, and a conversation with all that it owns may use.
+
+    Attributes:
+        run: one run, from an input to its answer.
+        conversation: all runs of a conversation.
+        subtree: a conversation and those that its tasks own, at any depth.
+        near: from which share of a limit on the host is told, once for each limit.
+    """
+
+    run: Budget = Budget()
+    conversation: Budget = Budget()
+    subtree: Budget = Budget()
+    near: float = attrs.field(default=0.8, validator=_share)
+
+
+@attrs.frozen(kw_only=True)
+class AgentChoice:
+    """What a conversation runs with; None leaves a choice to the default.
+
+    Args:
+        model: ``provider/model_id``.
+        thinking_level: ``off``, ``low``, ``medium`` or ``high``.
+        max_output_tokens: per answer.
+        extensions: names of installed extensions: an exact list, or a `Selection` of additions and
+            removals. A name that is not installed is skipped, and takes effect when it is.
+        tools: names of tools, likewise; what is left out cannot be called at all.
+        instructions: the last section of the system prompt.
+        cwd: the working directory of its tools.
+        budget: in place of that of the settings.
+
+    Raises:
+        InvalidValue: a choice means nothing.
+    """
+
+    model: str | None = None
+    thinking_level: ThinkingLevel | None = None
+    max_output_tokens: int | None = None
+    extensions: Selection | None = attrs.field(default=None, converter=_selection)
+    tools: Selection | None = attrs.field(default=None, converter=_selection)
+    instructions: str | None = None
+    cwd: str | None = None
+    budget: BudgetSettings | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_texts(model=self.model, instructions=self.instructions, cwd=self.cwd)
+        if self.thinking_level not in (None, *get_args(ThinkingLevel)):
+            raise InvalidValue("thinking_level", f"use one of {', '.join(get_args(ThinkingLevel))}")
+        most: object = self.max_output_tokens
+        if most is not None and not (type(most) is int and most >= 1):
+            raise InvalidValue("max_output_tokens", "use a whole number from 1 on")
+        budget: object = self.budget
+        if budget is not None and not isinstance(budget, BudgetSettings):
+            raise InvalidValue("budget", f"use BudgetSettings(...), not {budget!r}")
+
+
+def _check_texts(**given: object) -> None:
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise InvalidValue(name, f"this is text, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class CompactionSettings:
+    """When and how the older part of a conversation is replaced by a summary.
+
+    The size of a request is estimated from what is stored, as `estimate_tokens` says. Above
+    ``context_window - reserve_tokens`` the next request waits for a compaction; above that less
+    `background_tokens` one is made beside the run.
+
+    Attributes:
+        enabled: whether it happens by itself.
+        reserve_tokens: what is kept free for the answer.
+        keep_recent_tokens: how much of the newest turns is kept word for word.
+        background_tokens: how far below the threshold a compaction begins in the background.
+        max_tries: how many failures in a row end the attempts, until these settings or the model
+            change; a summary that is not shorter than what it stands for is one.
+        context_window: the window of the model in tokens; None for what its provider says.
+        model: who writes the summary, ``provider/model_id``; None for the conversation's own model.
+        models: settings of their own for some models, by ``provider/model_id``.
+    """
+
+    enabled: bool = True
+    reserve_tokens: int = attrs.field(default=16_384, validator=_not_negative)
+    keep_recent_tokens: int = attrs.field(default=20_000, validator=_not_negative)
+    background_tokens: int = attrs.field(default=32_768, validator=_not_negative)
+    max_tries: int = attrs.field(default=3, validator=_positive)
+    context_window: int | None = attrs.field(default=None, validator=_limit)
+    model: str | None = None
+    models: Mapping[str, CompactionSettings] = attrs.field(factory=dict, repr=False)
+
+    def of(self, model: str) -> CompactionSettings:
+        """The settings for a model."""
+        return self.models.get(model, self)
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +251,9 @@ class Settings:
     """The policy of one harness.
 
     Attributes:
+        agent: what conversations run with where they chose nothing themselves.
+        budget: what runs, conversations and all below them may use.
+        compaction: when older context is summarized.
         restart_limit: how often a task may be cut off without progress before it is not run again;
             ``math.inf`` for no limit.
         on_restart_limit: ``"end"`` ends such a task, ``"park"`` keeps it for `retry_task`.
@@ -83,6 +266,9 @@ class Settings:
         steering_mode: how many steering inputs join a run at one boundary.
     """
 
+    agent: AgentChoice = AgentChoice()
+    budget: BudgetSettings = BudgetSettings()
+    compaction: CompactionSettings = CompactionSettings()
     restart_limit: float = attrs.field(default=5, validator=_positive)
     on_restart_limit: Literal["end", "park"] = attrs.field(
         default="end", validator=validators.in_(("end", "park"))

@@ -27,6 +27,7 @@ from pidurable_actors.errors import ProviderError
 from pidurable_actors.models import ModelProvider, ScriptedContext
 from pidurable_actors.records import (
     ROOT_ID,
+    SYSTEM,
     AssistantMessage,
     EntryRecord,
     Message,
@@ -78,8 +79,9 @@ class Agent:
         return await self.harness.get_task(generation.task_id)
 
     async def entries(self) -> list[EntryRecord]:
-        """The transcript, oldest first."""
-        return list(reversed((await self.root.entries(limit=1_000)).items))
+        """What was said, oldest first: the transcript without the entries of the system."""
+        found = (await self.root.entries(limit=1_000)).items
+        return [entry for entry in reversed(found) if entry.kind != SYSTEM]
 
     async def lines(self) -> list[str]:
         """The transcript in short, oldest first."""

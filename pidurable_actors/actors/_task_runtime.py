@@ -36,7 +36,6 @@ from pidurable_actors.runtime import (
     MISSING,
     OUTCOME_TYPES,
     STEP_TYPES,
-    AgentChoice,
     ConversationDoor,
     ConversationHandle,
     Missing,
@@ -48,7 +47,7 @@ from pidurable_actors.runtime import (
     store_wait,
 )
 from pidurable_actors.session import Binding, Tx
-from pidurable_actors.settings import Settings
+from pidurable_actors.settings import AgentChoice, Settings
 from pidurable_actors.storage import Storage
 
 __all__ = ["TaskRuntime"]

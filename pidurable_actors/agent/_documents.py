@@ -21,27 +21,37 @@ __all__ = [
     "PROVIDER",
     "USAGE",
     "AgentState",
+    "CompactionFailure",
+    "CompactionState",
     "GenerationState",
     "InboxItem",
     "InboxState",
     "LiveState",
+    "NameChoice",
     "PartialBlock",
     "ProviderState",
     "RunFailure",
     "RunState",
     "ToolSlot",
     "UsageState",
+    "UsageSums",
     "UsageTotals",
 ]
 
 
 @attrs.define
 class RunState:
-    """A run: the submissions that it answers, in order, and the turns so far."""
+    """A run: the submissions that it answers, in order, and the turns so far.
+
+    `terminating` counts the results of the present round that ask for the end of the run, and
+    `handoff` is the text with which one of them asks to begin anew.
+    """
 
     submissions: list[int] = attrs.field(factory=list)
     started_at_ms: int = 0
     turns: int = 0
+    terminating: int = 0
+    handoff: str | None = None
 
 
 @attrs.define
@@ -85,10 +95,34 @@ class ToolSlot:
 
 @attrs.define
 class RunFailure:
-    """Why the last run ended without an answer."""
+    """Why the last run ended without an answer, and what it did not answer."""
 
     reason: str = ""
     detail: JSON = None
+    submissions: list[int] = attrs.field(factory=list)
+
+
+@attrs.define
+class CompactionState:
+    """A compaction under way.
+
+    `reason` is ``manual``, ``background``, ``threshold`` or ``overflow``; while a `blocking` one is
+    under way, no input is placed and no request is sent.
+    """
+
+    task_id: int = 0
+    reason: str = "manual"
+    blocking: bool = True
+
+
+@attrs.define
+class CompactionFailure:
+    """Why the last compaction came to nothing, and how many in a row did under one policy."""
+
+    reason: str = ""
+    detail: JSON = None
+    count: int = 0
+    policy: str = ""
 
 
 @attrs.define
@@ -98,9 +132,15 @@ class LiveState:
     run: RunState | None = None
     generation: GenerationState | None = None
     tools: dict[str, ToolSlot] = attrs.field(factory=dict)
-    compactions: list[JSON] = attrs.field(factory=list)
+    compactions: list[CompactionState] = attrs.field(factory=list)
     run_failure: RunFailure | None = None
-    compaction_failure: RunFailure | None = None
+    compaction_failure: CompactionFailure | None = None
+    held: bool = False  # a run waits for the end of a compaction
+
+    @property
+    def compacting(self) -> CompactionState | None:
+        """The compaction that the next request and the inbox wait for."""
+        return next((it for it in self.compactions if it.blocking), None)
 
     @property
     def half_text(self) -> str:
@@ -128,12 +168,30 @@ class InboxState:
 
 
 @attrs.define
+class NameChoice:
+    """A `Selection` as it is stored."""
+
+    exact: list[str] | None = None
+    add: list[str] = attrs.field(factory=list)
+    remove: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
 class AgentState:
-    """What a conversation runs with: ``pi.agent``. None means the default."""
+    """What a conversation chose to run with: ``pi.agent``. None means the default.
+
+    `tools_added` are those that results of tools added to the choice.
+    """
 
     model: str | None = None
     thinking_level: str | None = None
     max_output_tokens: int | None = None
+    extensions: NameChoice | None = None
+    tools: NameChoice | None = None
+    tools_added: list[str] = attrs.field(factory=list)
+    instructions: str | None = None
+    cwd: str | None = None
+    budget: JSON = None
 
 
 @attrs.define
@@ -162,22 +220,36 @@ class UsageTotals:
 
 
 @attrs.define
-class UsageState:
-    """What a conversation has used, per ``provider/model`` and calls per tool: ``pi.usage``."""
+class UsageSums:
+    """Requests per ``provider/model``, calls per tool, turns, and milliseconds of ended runs."""
 
     models: dict[str, UsageTotals] = attrs.field(factory=dict)
     tools: dict[str, int] = attrs.field(factory=dict)
+    turns: int = 0
+    run_ms: int = 0
 
-    def merge(self, other: UsageState) -> None:
-        """Add another conversation's sums."""
+    def merge(self, other: UsageSums) -> None:
+        """Add other sums."""
         for reference, totals in other.models.items():
             self.models.setdefault(reference, UsageTotals()).merge(totals)
         for name, calls in other.tools.items():
             self.tools[name] = self.tools.get(name, 0) + calls
+        self.turns += other.turns
+        self.run_ms += other.run_ms
 
     def add(self, reference: str, usage: Usage) -> None:
         """Count one request to ``provider/model``."""
         self.models.setdefault(reference, UsageTotals()).add(usage)
+
+
+@attrs.define
+class UsageState(UsageSums):
+    """What a conversation has used, and what all those below it have: ``pi.usage``.
+
+    `below` are the conversations that its tasks own, those that theirs own, and so on.
+    """
+
+    below: UsageSums = attrs.field(factory=UsageSums)
 
 
 @attrs.define

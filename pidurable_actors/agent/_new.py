@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import attrs
+
+from pidurable_actors.agent._agent import choose
 from pidurable_actors.agent._documents import AGENT, PROVIDER
 from pidurable_actors.agent._services import AgentServices
 from pidurable_actors.errors import MisuseError
 from pidurable_actors.records import ConversationId, ConversationRecord, EntryId, TaskId
-from pidurable_actors.runtime import AgentChoice
 from pidurable_actors.session import Tx
+from pidurable_actors.settings import AgentChoice
 
 __all__ = ["check_agent", "fork_conversation", "new_conversation"]
 
@@ -89,9 +92,9 @@ async def _choose(
     tx: Tx, services: AgentServices, made: ConversationRecord, agent: AgentChoice | None
 ) -> None:
     if agent is not None:
-        state = await tx.doc(AGENT, made.id)
-        state.model = agent.model
-        state.thinking_level = agent.thinking_level
-        state.max_output_tokens = agent.max_output_tokens
+        choose(
+            await tx.doc(AGENT, made.id),
+            {field.name: getattr(agent, field.name) for field in attrs.fields(AgentChoice)},
+        )
     provider = await tx.doc(PROVIDER, made.id)
     provider.session_id = services.chance.session_id(tx.now_ms)

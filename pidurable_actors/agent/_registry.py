@@ -1,80 +1,43 @@
-"""Extensions and the registry: what this process has installed, by name.
+"""The registry: what this process has installed, by name, and what a choice of it comes to.
 
 A registry is a value of the process, not of a storage: conversations store names, and a name that
 is not installed is skipped or blocks its task until it is. Installing the same extension name again
-replaces it, in one step.
+replaces it, in one step; work under way keeps the code that it took.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, final
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import final
 
 import attrs
 
+from pidurable_actors.agent._extension import Extension, TaskClass
+from pidurable_actors.agent._hooks import Hook, HookPoint
+from pidurable_actors.agent._sections import Section
 from pidurable_actors.agent._tool import Caller, Tool
 from pidurable_actors.errors import DefinitionError
-from pidurable_actors.runtime import TaskActor
 
-__all__ = ["Extension", "Registry"]
-
-TaskClass: TypeAlias = type[TaskActor[Any, Any]]
+__all__ = ["Bundle", "Registry"]
 
 
-# Typed, because mypy cannot tell what a bare `tuple` makes of its argument.
-def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    return tuple(tools)
+@attrs.frozen(kw_only=True)
+class Bundle:
+    """What some extensions come to together.
 
-
-def _tasks(tasks: Iterable[TaskClass]) -> tuple[TaskClass, ...]:
-    return tuple(tasks)
-
-
-@final
-@attrs.frozen
-class Extension:
-    """A named bundle of what an application adds.
-
-    Args:
-        name: its identity in a registry.
-        tools: tools that models, or other tools, may call.
-        tasks: task classes.
-        wrap_tool: makes of each tool, whichever extension it is from, the one that is offered and
-            run; see `Tool.around`. Wrappers apply in the order of the extensions.
-
-    Raises:
-        DefinitionError: the name is empty, a tool name or task kind comes twice, or a task kind
-            starts with ``pi.``, which belongs to the package.
+    Attributes:
+        names: the extensions, in order.
+        tools: the tools by name; the last extension that has a name wins, and the winner is
+            wrapped.
+        sections: likewise, each with the name of its extension, in the order of the prompt.
+        hooks: by point, each with the name of its extension, in the order in which they run.
     """
 
-    name: str
-    tools: tuple[Tool, ...] = attrs.field(default=(), converter=_tools, kw_only=True)
-    tasks: tuple[TaskClass, ...] = attrs.field(default=(), converter=_tasks, kw_only=True)
-    wrap_tool: Callable[[Tool], Tool] | None = attrs.field(default=None, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        if not self.name:
-            raise DefinitionError("an extension needs a name.")
-        for tool in self.tools:
-            if not isinstance(tool, Tool):
-                raise DefinitionError(
-                    f"extension {self.name!r}: {tool!r} is not a tool; decorate it with @tool()."
-                )
-            if tool.replay == "reconcile" and tool.on_reconcile is None:
-                raise DefinitionError(
-                    f"tool {tool.name!r}: replay='reconcile' needs a handler; "
-                    f"add one with @{tool.name}.reconcile."
-                )
-        _refuse_twice(self.name, "tool", [tool.name for tool in self.tools])
-        kinds = [task.definition.kind for task in self.tasks]
-        _refuse_twice(self.name, "task kind", kinds)
-        for kind in kinds:
-            if kind.startswith("pi."):
-                raise DefinitionError(
-                    f"extension {self.name!r}: task kind {kind!r} starts with 'pi.', which belongs "
-                    "to the package; choose another prefix."
-                )
+    names: tuple[str, ...]
+    tools: Mapping[str, Tool]
+    sections: tuple[tuple[str, Section], ...]
+    hooks: Mapping[HookPoint, tuple[tuple[str, Hook], ...]]
 
 
 @final
@@ -83,7 +46,7 @@ class Registry:
 
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._extensions: dict[str, Extension] = {}
-        self._tools: dict[str, Tool] | None = None  # made when first asked for after a change
+        self._bundles: dict[frozenset[str], Bundle] = {}  # made when first asked for
         self._kinds: dict[str, TaskClass] | None = None
         self._listeners: list[Callable[[], None]] = []
         if not isinstance(extensions, Iterable):
@@ -116,20 +79,31 @@ class Registry:
             }
         return self._kinds.get(kind)
 
+    def select(self, names: Collection[str]) -> Bundle:
+        """What some extensions come to; names that are not installed are skipped.
+
+        Raises:
+            DefinitionError: a wrapper made of a tool or a section what is none.
+        """
+        found = frozenset(names).intersection(self._extensions)
+        known = self._bundles.get(found)
+        if known is None:
+            chosen = [it for it in self.extensions if it.name in found]
+            known = self._bundles[found] = _bundle(chosen)
+        return known
+
     def tools(self, *, called_by: Caller | None = None) -> dict[str, Tool]:
-        """The tools by name; the last extension that has a name wins, and the winner is wrapped.
+        """The tools of all extensions by name; see `select`.
 
         Args:
             called_by: leave out those that it may not call.
         """
-        if self._tools is None:
-            tools = {tool.name: tool for extension in self.extensions for tool in extension.tools}
-            for extension in self.extensions:
-                tools = {name: _wrapped(extension, tool) for name, tool in tools.items()}
-            self._tools = tools
-        if called_by is None:
-            return dict(self._tools)
-        return {name: tool for name, tool in self._tools.items() if called_by in tool.callers}
+        tools = self.select(self._extensions).tools
+        return {
+            name: tool
+            for name, tool in tools.items()
+            if called_by is None or called_by in tool.callers
+        }
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; returns the call that stops it."""
@@ -137,12 +111,37 @@ class Registry:
         return lambda: self._listeners.remove(listener)
 
     def _tell(self) -> None:
-        self._tools = self._kinds = None
+        self._kinds = None
+        self._bundles.clear()
         for listener in tuple(self._listeners):
             listener()
 
 
-def _wrapped(extension: Extension, tool: Tool) -> Tool:
+def _bundle(extensions: list[Extension]) -> Bundle:
+    tools = {tool.name: tool for extension in extensions for tool in extension.tools}
+    sections = {
+        section.key: (extension.name, section)
+        for extension in extensions
+        for section in extension.sections
+    }
+    hooks: defaultdict[HookPoint, list[tuple[str, Hook]]] = defaultdict(list)
+    for extension in extensions:
+        tools = {name: _wrapped_tool(extension, tool) for name, tool in tools.items()}
+        sections = {
+            key: (owner, _wrapped_section(extension, section))
+            for key, (owner, section) in sections.items()
+        }
+        for hook in extension.hooks:
+            hooks[hook.point].append((extension.name, hook))
+    return Bundle(
+        names=tuple(extension.name for extension in extensions),
+        tools=tools,
+        sections=tuple(sorted(sections.values(), key=lambda found: found[1].order)),
+        hooks={point: tuple(found) for point, found in hooks.items()},
+    )
+
+
+def _wrapped_tool(extension: Extension, tool: Tool) -> Tool:
     if extension.wrap_tool is None:
         return tool
     made: object = extension.wrap_tool(tool)
@@ -154,10 +153,13 @@ def _wrapped(extension: Extension, tool: Tool) -> Tool:
     return made
 
 
-def _refuse_twice(extension: str, what: str, names: list[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise DefinitionError(
-                f"extension {extension!r}: {what} {name!r} comes {count} times; "
-                "names are identities, give each its own."
-            )
+def _wrapped_section(extension: Extension, section: Section) -> Section:
+    if extension.wrap_section is None:
+        return section
+    made: object = extension.wrap_section(section)
+    if not isinstance(made, Section) or made.key != section.key:
+        raise DefinitionError(
+            f"extension {extension.name!r}: wrap_section made {made!r} of section "
+            f"{section.key!r}; it must return a section of that key."
+        )
+    return made

@@ -1,28 +1,26 @@
-"""Runs and the inbox: when a submission is placed, when a run starts, how it ends.
+"""Runs: when a submission is placed, when a run starts, how it ends.
 
-Functions of a transaction; each is used inside the one commit that makes its facts true together,
-so that a submission is never taken from the inbox without being placed. `pi.live` says whether a
-run is going; while it is, inputs wait in `pi.inbox` for a boundary.
+Functions of a transaction; each is used inside the one commit that makes its facts true together.
+`pi.live` says whether a run is going; while it is, or while a compaction holds it up, inputs wait
+in `pi.inbox` for a boundary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject, fingerprint
-from pidurable_actors.agent._documents import (
-    INBOX,
-    LIVE,
-    GenerationState,
-    InboxItem,
-    InboxState,
-    RunFailure,
-    RunState,
-)
+from pidurable_actors.agent._documents import LIVE, GenerationState, RunFailure, RunState
+from pidurable_actors.agent._inbox import place_inputs, place_writes, queue, withdraw_inputs
 from pidurable_actors.agent._services import AgentServices, GenerationInput
-from pidurable_actors.errors import ConversationBusy, RequestConflict, TaskRefused
+from pidurable_actors.errors import (
+    ConversationBusy,
+    NothingToRetry,
+    RequestConflict,
+    TaskRefused,
+)
 from pidurable_actors.records import (
     ConversationId,
     EntryDraft,
@@ -37,15 +35,7 @@ from pidurable_actors.records import (
 from pidurable_actors.records.codec import draft_to_json
 from pidurable_actors.session import Tx
 
-__all__ = [
-    "admit_submission",
-    "answer_run",
-    "fail_run",
-    "place_steering",
-    "place_writes",
-    "withdraw",
-    "withdraw_inputs",
-]
+__all__ = ["admit_submission", "answer_run", "fail_run", "go_on", "reset_run", "retry_run"]
 
 _UNSET = SubmissionId(0)
 
@@ -78,41 +68,76 @@ async def admit_submission(
     """
     # Digests of the parts, so that a conflict can name the one that differs.
     digest = fingerprint(draft_to_json(draft))
-    if request_id is not None:
-        earlier = await tx.submission_by_request(conversation_id, request_id)
-        if earlier is not None:
-            _check_same(earlier, request_id, kind, when_busy, digest)
-            return earlier
-    edge = (await tx.conversation(conversation_id)).owner
-    if edge is not None and kind == "input" and not await tx.takes_work(conversation_id):
-        raise TaskRefused(
-            f"task {edge.task_id}, which owns conversation {conversation_id}, is ending or has "
-            "ended; nobody would answer.",
-            edge.task_id,
-        )
-    live = await tx.doc(LIVE, conversation_id)
-    if live.run is not None and kind == "input" and when_busy == "reject":
-        raise ConversationBusy(conversation_id)
-    submission = tx.create_submission(
-        SubmissionRecord(
-            id=_UNSET,
-            conversation_id=conversation_id,
-            type=kind,
-            status="queued",
-            when_busy=when_busy,
-            request_id=request_id,
-            fingerprint=digest,
-            draft=draft,
-            caller=caller,
-        )
+    wanted = SubmissionRecord(
+        id=_UNSET,
+        conversation_id=conversation_id,
+        type=kind,
+        status="queued",
+        when_busy=when_busy,
+        request_id=request_id,
+        fingerprint=digest,
+        draft=draft,
+        caller=caller,
     )
-    inbox = await tx.doc(INBOX, conversation_id)
-    _queue(inbox, InboxItem(submission_id=submission.id, type=kind, when_busy=when_busy))
+    earlier = await _earlier(tx, wanted)
+    if earlier is not None:
+        return earlier
+    if kind == "input":
+        await _refuse_unanswerable(tx, conversation_id)
+    live = await tx.doc(LIVE, conversation_id)
+    busy = live.run is not None or live.compacting is not None
+    if busy and kind == "input" and when_busy == "reject":
+        raise ConversationBusy(conversation_id)
+    submission = tx.create_submission(wanted)
+    await queue(tx, submission)
     if live.run is None:
         await place_writes(tx, conversation_id)
         if kind == "input":
             await _start_next(tx, services, conversation_id)
     return await tx.submission(submission.id)
+
+
+async def retry_run(
+    tx: Tx, services: AgentServices, conversation_id: ConversationId, request_id: str | None
+) -> SubmissionRecord:
+    """Start a run that goes on where the last one ended without an answer.
+
+    Returns:
+        A submission of type ``retry`` that stands for the input of the failed run, whose own
+        submission is settled; the earlier one when `request_id` was used before for a retry.
+
+    Raises:
+        RequestConflict: `request_id` was used before for something else.
+        ConversationBusy: a run is going, or a compaction holds one up.
+        NothingToRetry: the last run was answered, was reset, or there was none.
+        TaskRefused: the task that owns the conversation is ending or has ended.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    wanted = SubmissionRecord(
+        id=_UNSET,
+        conversation_id=conversation_id,
+        type="retry",
+        status="placed",
+        request_id=request_id,
+    )
+    earlier = await _earlier(tx, wanted)
+    if earlier is not None:
+        return earlier
+    live = await tx.doc(LIVE, conversation_id)
+    if live.run is not None or live.compacting is not None:
+        raise ConversationBusy(conversation_id)
+    failed = [] if live.run_failure is None else list(live.run_failure.submissions)
+    if not failed:
+        raise NothingToRetry(conversation_id)
+    await _refuse_unanswerable(tx, conversation_id)
+    first, last = [await tx.submission(SubmissionId(at)) for at in (failed[0], failed[-1])]
+    made = tx.create_submission(attrs.evolve(wanted, entry=last.entry, caller=first.caller))
+    await place_writes(tx, conversation_id)
+    await _start_run(tx, services, conversation_id, [made])
+    return made
 
 
 async def answer_run(
@@ -147,65 +172,31 @@ async def fail_run(
             await withdraw_inputs(tx, conversation_id)
 
 
-async def place_writes(tx: Tx, conversation_id: ConversationId) -> None:
-    """Append the queued writes, oldest first.
+async def reset_run(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
+    """End the run whose question a reset took out of sight; what else waits goes on.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
-    inbox = await tx.doc(INBOX, conversation_id)
-    for item in _take(inbox, _is_write, limit=inbox.writes):
-        placed = await _place(tx, conversation_id, item)
-        tx.put_submission(attrs.evolve(placed, status="done"))
+    if await _settle_run(tx, conversation_id, reason="reset"):
+        await _start_next(tx, services, conversation_id)
 
 
-async def place_steering(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
-    """Let queued steering inputs join the run that goes on, as the steering mode says.
+async def go_on(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
+    """Do what a compaction held up: place writes, and start the run that waited for its end.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
     live = await tx.doc(LIVE, conversation_id)
-    inbox = await tx.doc(INBOX, conversation_id)
-    if live.run is None:
+    if live.run is not None:
         return
-    limit = inbox.steering if services.settings().steering_mode == "all" else min(1, inbox.steering)
-    for item in _take(inbox, _is_steering, limit=limit):
-        placed = await _place(tx, conversation_id, item)
-        live.run.submissions.append(placed.id)
-
-
-async def withdraw(tx: Tx, submission: SubmissionRecord, reason: UnansweredReason) -> bool:
-    """Take a queued submission out of the inbox.
-
-    Returns:
-        Whether it was still queued.
-
-    Durability: stored with the commit of `tx`.
-
-    Cancellation: the commit rolls back.
-    """
-    if submission.status != "queued":
-        return False
-    inbox = await tx.doc(INBOX, submission.conversation_id)
-    _take(inbox, lambda item: item.submission_id == submission.id, limit=1)
-    tx.put_submission(attrs.evolve(submission, status="unanswered", reason=reason, draft=None))
-    return True
-
-
-async def withdraw_inputs(tx: Tx, conversation_id: ConversationId) -> None:
-    """Withdraw every queued input; writes stay.
-
-    Durability: stored with the commit of `tx`.
-
-    Cancellation: the commit rolls back.
-    """
-    inbox = await tx.doc(INBOX, conversation_id)
-    for item in _take(inbox, _is_input, limit=len(inbox.items)):
-        queued = await tx.submission(SubmissionId(item.submission_id))
-        tx.put_submission(attrs.evolve(queued, status="unanswered", reason="withdrawn", draft=None))
+    await place_writes(tx, conversation_id)
+    if live.held and live.compacting is None:
+        live.held = False
+        await _start_next(tx, services, conversation_id)
 
 
 async def _settle_run(
@@ -219,7 +210,8 @@ async def _settle_run(
     live = await tx.doc(LIVE, conversation_id)
     if live.run is None:
         return False
-    for submission_id in live.run.submissions:
+    ids = list(live.run.submissions)
+    for submission_id in ids:
         submission = await tx.submission(SubmissionId(submission_id))
         if submission.status not in ("done", "unanswered"):
             status: SubmissionStatus = "done" if reason is None else "unanswered"
@@ -229,55 +221,22 @@ async def _settle_run(
     live.run = None
     live.generation = None
     live.tools.clear()
-    live.run_failure = None if reason is None else RunFailure(reason=reason, detail=detail)
+    live.run_failure = None
+    if reason is not None:
+        # Nothing is left to answer of a run that was reset.
+        again = [] if reason == "reset" else ids
+        live.run_failure = RunFailure(reason=reason, detail=detail, submissions=again)
     return True
 
 
 async def _start_next(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
-    inbox = await tx.doc(INBOX, conversation_id)
-    waiting = len(inbox.items) - inbox.writes
-    if not waiting:
+    live = await tx.doc(LIVE, conversation_id)
+    if live.compacting is not None:
+        live.held = True
         return
-    if not await tx.takes_work(conversation_id):
-        await withdraw_inputs(tx, conversation_id)
-        return
-    limit = 1 if services.settings().follow_up_mode == "one" else waiting
-    inputs = _take(inbox, _is_input, limit=limit)
-    placed = [await _place(tx, conversation_id, item) for item in inputs]
-    await _start_run(tx, services, conversation_id, placed)
-
-
-def _queue(inbox: InboxState, item: InboxItem) -> None:
-    inbox.items.append(item)
-    inbox.writes += _is_write(item)
-    inbox.steering += _is_steering(item)
-
-
-def _take(inbox: InboxState, wanted: Callable[[InboxItem], bool], *, limit: int) -> list[InboxItem]:
-    """Take the oldest items of a sort out; it looks no further than it must."""
-    found: list[int] = []
-    at = 0
-    while len(found) < limit and at < len(inbox.items):
-        if wanted(inbox.items[at]):
-            found.append(at)
-        at += 1
-    taken = [inbox.items.pop(at) for at in reversed(found)]
-    taken.reverse()
-    inbox.writes -= sum(map(_is_write, taken))
-    inbox.steering -= sum(map(_is_steering, taken))
-    return taken
-
-
-def _is_write(item: InboxItem) -> bool:
-    return item.type == "write"
-
-
-def _is_input(item: InboxItem) -> bool:
-    return item.type == "input"
-
-
-def _is_steering(item: InboxItem) -> bool:
-    return item.type == "input" and item.when_busy == "steer"
+    placed = await place_inputs(tx, services, conversation_id)
+    if placed:
+        await _start_run(tx, services, conversation_id, placed)
 
 
 async def _start_run(
@@ -295,27 +254,29 @@ async def _start_run(
     live.run_failure = None
 
 
-async def _place(tx: Tx, conversation_id: ConversationId, item: InboxItem) -> SubmissionRecord:
-    submission = await tx.submission(SubmissionId(item.submission_id))
-    assert submission.draft is not None, "a queued submission has its content"
-    entry = tx.append_entry(conversation_id, submission.draft)
-    placed = attrs.evolve(submission, status="placed", entry=entry.id, draft=None)
-    tx.put_submission(placed)
-    return placed
+async def _refuse_unanswerable(tx: Tx, conversation_id: ConversationId) -> None:
+    edge = (await tx.conversation(conversation_id)).owner
+    if edge is not None and not await tx.takes_work(conversation_id):
+        raise TaskRefused(
+            f"task {edge.task_id}, which owns conversation {conversation_id}, is ending or has "
+            "ended; nobody would answer.",
+            edge.task_id,
+        )
 
 
-def _check_same(
-    earlier: SubmissionRecord,
-    request_id: str,
-    kind: SubmissionType,
-    when_busy: WhenBusy,
-    digest: str,
-) -> None:
+async def _earlier(tx: Tx, wanted: SubmissionRecord) -> SubmissionRecord | None:
+    """The submission that used the request id before, which must be the same request."""
+    if wanted.request_id is None:
+        return None
+    earlier = await tx.submission_by_request(wanted.conversation_id, wanted.request_id)
+    if earlier is None:
+        return None
     differing = {
-        "type": earlier.type != kind,
-        "content": earlier.fingerprint != digest,
-        "when_busy": earlier.when_busy != when_busy,
+        "type": earlier.type != wanted.type,
+        "content": earlier.fingerprint != wanted.fingerprint,
+        "when_busy": earlier.when_busy != wanted.when_busy,
     }
     for field, differs in differing.items():
         if differs:
-            raise RequestConflict(request_id, field)
+            raise RequestConflict(wanted.request_id, field)
+    return earlier

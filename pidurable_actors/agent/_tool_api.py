@@ -20,8 +20,9 @@ from pidurable_actors.records import (
     TextBlock,
     Usage,
 )
-from pidurable_actors.runtime import AgentChoice, ConversationHandle, Missing
+from pidurable_actors.runtime import ConversationHandle, Missing
 from pidurable_actors.session import StartableTask, Tx
+from pidurable_actors.settings import AgentChoice
 
 __all__ = ["NOT_DONE", "UNKNOWN", "NotDone", "ToolApi", "ToolResult", "Unknown"]
 
@@ -40,6 +41,10 @@ def _as_diagnostics(diagnostics: Iterable[JsonObject]) -> tuple[JsonObject, ...]
     return tuple(diagnostics)
 
 
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
 @attrs.frozen
 class ToolResult:
     """What a tool returns when text alone is not enough.
@@ -52,6 +57,15 @@ class ToolResult:
         diagnostics: ``{"code": ..., "message": ...}`` each, for people and programs; those of
             `ToolApi.diagnostic` come after them. The first one of an error that the harness tells
             of has its code, such as ``"interrupted"``.
+        terminate: ends the run after this round, when all results of the round agree; the answer is
+            the one that made the calls.
+        handoff: begins anew after this round with this text, which is all that the model sees then;
+            the last result of the round that has one decides.
+        add_tools: names of tools that the conversation may use from the next request on, although
+            its choice of tools leaves them out.
+
+    `terminate`, `handoff` and `add_tools` are for results that a model asked for; those of nested
+    calls are ignored.
     """
 
     content: tuple[TextBlock | ImageBlock, ...] = attrs.field(converter=_as_content)
@@ -61,6 +75,9 @@ class ToolResult:
     diagnostics: tuple[JsonObject, ...] = attrs.field(
         default=(), converter=_as_diagnostics, kw_only=True
     )
+    terminate: bool = attrs.field(default=False, kw_only=True)
+    handoff: str | None = attrs.field(default=None, kw_only=True)
+    add_tools: tuple[str, ...] = attrs.field(default=(), converter=_as_names, kw_only=True)
 
 
 @final

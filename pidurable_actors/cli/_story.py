@@ -20,7 +20,7 @@ from pidurable_actors.agent import Extension, Registry, Tool, ToolApi, tool
 from pidurable_actors.harness import Conversation, Harness, open_harness
 from pidurable_actors.models import Models, Reply, ScriptedContext, ScriptedModel, ToolCall
 from pidurable_actors.records import USER, ToolResultMessage, text_of
-from pidurable_actors.runtime import AgentChoice
+from pidurable_actors.settings import AgentChoice
 from pidurable_actors.storage.sqlite import SqliteStorage
 
 __all__ = ["FILE", "TICKETS", "Part"]

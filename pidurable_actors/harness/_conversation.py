@@ -19,7 +19,9 @@ from pidurable_actors.agent import (
     AGENT,
     admit_submission,
     check_agent,
+    choose,
     fork_conversation,
+    retry_run,
     withdraw_inputs,
 )
 from pidurable_actors.context import Context, within
@@ -27,6 +29,7 @@ from pidurable_actors.errors import InvalidValue
 from pidurable_actors.harness._conversation_reading import ConversationReading
 from pidurable_actors.harness._submission import Submission
 from pidurable_actors.records import (
+    RESET,
     USER,
     EntryDraft,
     EntryId,
@@ -38,8 +41,9 @@ from pidurable_actors.records import (
     WhenBusy,
 )
 from pidurable_actors.records.codec import check_readable
-from pidurable_actors.runtime import UNSET, AgentChoice, Unset, check_choices
+from pidurable_actors.runtime import UNSET, Unset
 from pidurable_actors.session import Binding, Tx
+from pidurable_actors.settings import AgentChoice, BudgetSettings, Selection, ThinkingLevel
 
 __all__ = ["Conversation"]
 
@@ -119,6 +123,74 @@ class Conversation(ConversationReading):
         with within(context):
             return await self._admit(entry, "write", "follow_up", request_id, None)
 
+    async def reset(
+        self,
+        handoff: str | None = None,
+        *,
+        request_id: str | None = None,
+        context: Context | None = None,
+    ) -> Submission:
+        """Let the model see nothing of what came before; the history stays.
+
+        It is placed like a `write`: at once when no run is going, else at the next boundary. There
+        the run ends with reason ``reset``, because its question is out of sight; with a `handoff`
+        it goes on from that.
+
+        Args:
+            handoff: what the model sees in place of everything before.
+            request_id: as for `submit`.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            RequestConflict, InvalidValue, ReadOnlySession, HarnessClosed, SessionFailed: as for
+                `submit`.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return it is stored; placed at once when no run is going.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        model = None if handoff is None else (UserMessage(content=_as_blocks(handoff)),)
+        with within(context):
+            draft = EntryDraft(kind=RESET, model=model)
+            return await self._admit(draft, "write", "follow_up", request_id, None)
+
+    async def retry(
+        self, *, request_id: str | None = None, context: Context | None = None
+    ) -> Submission:
+        """Go on with the run that ended unanswered, without repeating its input; asks for progress.
+
+        What was stored of that run stays: finished tool calls are not run again. Its own
+        submissions stay ``unanswered``, because a submission is settled once.
+
+        Args:
+            request_id: as for `submit`.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Returns:
+            A submission of type ``retry``, to be waited for like any other.
+
+        Raises:
+            NothingToRetry: the last run was answered or reset, or there was none.
+            ConversationBusy: a run is going.
+            RequestConflict, InvalidValue, ReadOnlySession, HarnessClosed, SessionFailed: as for
+                `submit`.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return the run is stored; it goes on even if the process dies now.
+
+        Cancellation: `Cancelled` means that nothing was stored; with a `request_id`, trying again
+            is safe in any case.
+        """
+        _check_request_id(request_id)
+        with within(context):
+            self._core.need_progress()
+            record = await self._core.commit(
+                lambda tx: retry_run(tx, self._core.services, self.id, request_id),
+                Binding(self.id),
+            )
+        return Submission(record.id, self.id, self._core)
+
     async def _admit(
         self,
         draft: EntryDraft,
@@ -128,10 +200,7 @@ class Conversation(ConversationReading):
         caller: JsonObject | None,
     ) -> Submission:
         check_readable(draft)
-        if request_id is not None:
-            if not 1 <= len(request_id) <= LIMITS.name_length:
-                raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
-            check_json(request_id, "request_id")
+        _check_request_id(request_id)
         check_json(caller, "caller")
         self._core.need_progress()
         record = await self._core.commit(
@@ -188,16 +257,28 @@ class Conversation(ConversationReading):
         self,
         *,
         model: str | Unset | None = UNSET,
-        thinking_level: str | Unset | None = UNSET,
+        thinking_level: ThinkingLevel | Unset | None = UNSET,
         max_output_tokens: int | Unset | None = UNSET,
+        extensions: Selection | Iterable[str] | Unset | None = UNSET,
+        tools: Selection | Iterable[str] | Unset | None = UNSET,
+        instructions: str | Unset | None = UNSET,
+        cwd: str | Unset | None = UNSET,
+        budget: BudgetSettings | Unset | None = UNSET,
         context: Context | None = None,
     ) -> None:
         """Change what the conversation runs with, from its next request on; None clears a choice.
+
+        What is cleared is as the `agent` of the settings says, whenever it is asked.
 
         Args:
             model: ``provider/model_id``.
             thinking_level: ``off``, ``low``, ``medium`` or ``high``.
             max_output_tokens: per answer.
+            extensions: which of the installed ones take part; see `AgentChoice`.
+            tools: which of their tools may be called; tools that results added are forgotten.
+            instructions: the last section of the system prompt.
+            cwd: the working directory of its tools.
+            budget: in place of that of the settings.
             context: ends the call when it is cancelled; see `Context`.
 
         Raises:
@@ -214,16 +295,21 @@ class Conversation(ConversationReading):
             "model": model,
             "thinking_level": thinking_level,
             "max_output_tokens": max_output_tokens,
+            "extensions": extensions,
+            "tools": tools,
+            "instructions": instructions,
+            "cwd": cwd,
+            "budget": budget,
         }
-        check_choices(*(None if isinstance(v, Unset) else v for v in given.values()))
-        if isinstance(model, str):
-            self._core.services.models.resolve(model)
+        chosen = {name: value for name, value in given.items() if not isinstance(value, Unset)}
+        # Made once, so that what an iterator gives is not used up.
+        checked = AgentChoice(**chosen)  # type: ignore[arg-type]
+        chosen = {name: getattr(checked, name) for name in chosen}
+        if checked.model is not None:
+            self._core.services.models.resolve(checked.model)
 
         async def change(tx: Tx) -> None:
-            agent = await tx.doc(AGENT, self.id)
-            for name, value in given.items():
-                if not isinstance(value, Unset):
-                    setattr(agent, name, value)
+            choose(await tx.doc(AGENT, self.id), chosen)
 
         with within(context):
             await self._core.commit(change, Binding(self.id))
@@ -338,6 +424,13 @@ class Conversation(ConversationReading):
                 if not await self._core.engine.is_busy(self.id):
                     return
                 await wait.event.wait()
+
+
+def _check_request_id(request_id: str | None) -> None:
+    if request_id is not None:
+        if not 1 <= len(request_id) <= LIMITS.name_length:
+            raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
+        check_json(request_id, "request_id")
 
 
 def _as_blocks(

@@ -30,8 +30,9 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
 )
-from pidurable_actors.runtime import AgentChoice, TaskActor
+from pidurable_actors.runtime import TaskActor
 from pidurable_actors.session import Binding, Tx
+from pidurable_actors.settings import AgentChoice
 
 __all__ = ["Harness"]
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.agent import USAGE, UsageState
+from pidurable_actors.agent import USAGE, UsageSums
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import (
     CursorTooOld,
@@ -303,7 +303,7 @@ class HarnessReading:
         """When the earliest sleeping task is due, epoch milliseconds; None when none sleeps."""
         return self._core.engine.supervisor.next_wake_ms()
 
-    async def usage(self, *, context: Context | None = None) -> UsageState:
+    async def usage(self, *, context: Context | None = None) -> UsageSums:
         """What all conversations have used together.
 
         Args:
@@ -317,11 +317,12 @@ class HarnessReading:
 
         Cancellation: nothing happened.
         """
-        total, after = UsageState(), 0
+        total, after = UsageSums(), 0
         with within(context):
             while page := await self._conversation_page(after):
                 for record in page:
-                    total.merge(await self._core.snapshot(USAGE, record.id, ""))
+                    usage = await self._core.snapshot(USAGE, record.id, "")
+                    total.merge(usage)
                 after = page[-1].id
         return total
 

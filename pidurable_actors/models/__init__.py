@@ -21,12 +21,17 @@ from pidurable_actors.models._events import (
     UsageReport,
 )
 from pidurable_actors.models._protocol import (
+    ModelInfo,
     ModelOptions,
     ModelProvider,
     ModelRequest,
     Models,
-    ThinkingLevel,
     ToolSpec,
+)
+from pidurable_actors.models._tokens import (
+    estimate_tokens,
+    message_tokens,
+    request_tokens,
 )
 from pidurable_actors.models.scripted import (
     Break,
@@ -49,6 +54,7 @@ __all__ = [
     "Garbage",
     "MalformedCall",
     "ModelEvent",
+    "ModelInfo",
     "ModelOptions",
     "ModelProvider",
     "ModelRequest",
@@ -60,7 +66,6 @@ __all__ = [
     "StreamedBlock",
     "TextDelta",
     "ThinkingDelta",
-    "ThinkingLevel",
     "ToolCall",
     "ToolCallDelta",
     "ToolCallEnd",
@@ -68,4 +73,7 @@ __all__ = [
     "ToolSpec",
     "Truncate",
     "UsageReport",
+    "estimate_tokens",
+    "message_tokens",
+    "request_tokens",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol, TypeAlias, final
+from typing import Protocol, final
 
 import attrs
 
@@ -18,11 +18,10 @@ from pidurable_actors._json import JsonObject
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.errors import DefinitionError, UnknownModel
 from pidurable_actors.models._events import ModelEvent
-from pidurable_actors.records import Message
+from pidurable_actors.records import Message, Usage
+from pidurable_actors.settings import ThinkingLevel
 
-__all__ = ["ModelOptions", "ModelProvider", "ModelRequest", "Models", "ThinkingLevel", "ToolSpec"]
-
-ThinkingLevel: TypeAlias = Literal["off", "low", "medium", "high"]
+__all__ = ["ModelInfo", "ModelOptions", "ModelProvider", "ModelRequest", "Models", "ToolSpec"]
 
 _NAMES_SHOWN = 20
 
@@ -34,6 +33,39 @@ class ToolSpec:
     name: str
     description: str
     parameters: JsonObject
+
+
+@attrs.frozen(kw_only=True)
+class ModelInfo:
+    """What a provider knows of one of its models.
+
+    Attributes:
+        context_window: tokens that a request and its answer have together; None when unknown, and
+            then nothing is compacted before a request was refused as too long.
+        max_output_tokens: the longest answer, when none was chosen; None when unknown.
+        bytes_per_token: bytes of UTF-8 in a token, on average, for `estimate_tokens`.
+        input_price: money for a million tokens asked with.
+        output_price: the same for tokens answered.
+        cache_read_price: the same for tokens read from the provider's cache.
+        cache_write_price: the same for tokens written to it.
+    """
+
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    bytes_per_token: float = 4.0
+    input_price: float = 0.0
+    output_price: float = 0.0
+    cache_read_price: float = 0.0
+    cache_write_price: float = 0.0
+
+    def cost(self, usage: Usage) -> float:
+        """What a request costs by these prices."""
+        return (
+            usage.input_tokens * self.input_price
+            + usage.output_tokens * self.output_price
+            + usage.cache_read_tokens * self.cache_read_price
+            + usage.cache_write_tokens * self.cache_write_price
+        ) / 1_000_000
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +110,10 @@ class ModelProvider(Protocol):
 
     def models(self) -> tuple[str, ...] | None:
         """The model ids it serves, or None when any id may be asked for."""
+        ...
+
+    def info(self, model_id: str) -> ModelInfo:
+        """What is known of a model; ``ModelInfo()`` when that is nothing."""
         ...
 
     def stream(

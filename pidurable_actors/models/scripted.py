@@ -32,7 +32,7 @@ from pidurable_actors.models._events import (
     ToolCallStart,
     UsageReport,
 )
-from pidurable_actors.models._protocol import ModelRequest
+from pidurable_actors.models._protocol import ModelInfo, ModelRequest
 from pidurable_actors.records import (
     AssistantMessage,
     Message,
@@ -43,7 +43,6 @@ from pidurable_actors.records import (
     ToolResultMessage,
     Usage,
     UserMessage,
-    text_of,
 )
 
 __all__ = [
@@ -178,10 +177,14 @@ class ScriptedContext:
 
     @property
     def user_text(self) -> str:
-        """The text of the newest message of a user, or nothing."""
+        """The newest text of a user, or nothing.
+
+        What users said one after the other is one message; this is the last text in it.
+        """
         for message in reversed(self.messages):
             if isinstance(message, UserMessage):
-                return text_of(message.content)
+                texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+                return texts[-1] if texts else ""
         return ""
 
     @property
@@ -213,14 +216,21 @@ class ScriptedModel:
             script and leaves `stream` as it is.
         name: the provider's name in references.
         models: the model ids it lists; None serves any.
+        info: what it says of each of them, such as their context window and prices.
     """
 
     def __init__(
-        self, reply: Script, *, name: str = "scripted", models: tuple[str, ...] | None = None
+        self,
+        reply: Script,
+        *,
+        name: str = "scripted",
+        models: tuple[str, ...] | None = None,
+        info: ModelInfo | None = None,
     ) -> None:
         self._reply = reply
         self._name = name
         self._models = models
+        self._info = info or ModelInfo()
         self._requests: deque[ModelRequest] = deque(maxlen=REQUESTS_KEPT)
 
     @property
@@ -236,6 +246,10 @@ class ScriptedModel:
     def models(self) -> tuple[str, ...] | None:
         """The model ids it lists, or None when any id may be asked for."""
         return self._models
+
+    def info(self, model_id: str) -> ModelInfo:
+        """What it was made with, for every model."""
+        return self._info
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:

@@ -110,7 +110,10 @@ from pidurable_actors.records._tasks import (
 )
 from pidurable_actors.records._transcript import (
     harness_error,
+    is_baseline,
     model_context,
+    newest_head,
+    visible_entries,
 )
 
 __all__ = [
@@ -200,10 +203,13 @@ __all__ = [
     "conversations_of",
     "diff",
     "harness_error",
+    "is_baseline",
     "is_live",
     "model_context",
+    "newest_head",
     "operations_from_json",
     "same_ends",
     "same_json",
     "text_of",
+    "visible_entries",
 ]

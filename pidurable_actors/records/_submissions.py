@@ -19,7 +19,7 @@ __all__ = [
     "WhenBusy",
 ]
 
-SubmissionType: TypeAlias = Literal["input", "write"]
+SubmissionType: TypeAlias = Literal["input", "write", "retry"]
 SubmissionStatus: TypeAlias = Literal["queued", "placed", "done", "unanswered"]
 WhenBusy: TypeAlias = Literal["follow_up", "steer", "reject"]
 UnansweredReason: TypeAlias = Literal[
@@ -39,7 +39,7 @@ UnansweredReason: TypeAlias = Literal[
 
 @attrs.frozen(kw_only=True)
 class SubmissionRecord:
-    """An input or a write on its way.
+    """An input or a write on its way, or the wish to try a failed run again.
 
     ``queued`` carries its `draft`; ``placed``, ``done`` and ``unanswered`` inputs that reached the
     transcript carry the id of their `entry`. ``done`` carries the `answer`, ``unanswered`` the

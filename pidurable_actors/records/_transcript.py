@@ -1,27 +1,34 @@
 """Entries to model context: pure, and always legal for a strict provider.
 
-From the newest head on, with edits applied: every tool result directly after its call, in call
-order; an error result made up for a call that has none; failed and aborted answers left out, and
-results without a call with them. It never changes an entry.
+From the newest head on, with edits applied: first the newest complete system prompt, then what the
+head itself says (a summary, a handoff), then the rest. Every tool result stands directly after its
+call, in call order; an error result is made up for a call that has none; failed and aborted answers
+are left out, and results without a call with them; what one side says in several entries one after
+the other is one message. It never changes an entry.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from pidurable_actors.records._entries import EntryRecord
+import attrs
+
+from pidurable_actors.records._entries import SYSTEM, EntryRecord
 from pidurable_actors.records._ids import EntryId
 from pidurable_actors.records._messages import (
     AssistantMessage,
     Message,
     TextBlock,
     ToolResultMessage,
+    UserMessage,
 )
 
-__all__ = ["harness_error", "model_context"]
+__all__ = ["harness_error", "is_baseline", "model_context", "newest_head", "visible_entries"]
 
 _LEFT_OUT = ("aborted", "error")
+_Paired: TypeAlias = dict[tuple[int, int], ToolResultMessage]
 
 
 def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
@@ -30,7 +37,7 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
     Args:
         entries: the transcript, oldest first; at least from the newest head on.
     """
-    shown = _visible(entries)
+    shown = [message for entry in visible_entries(entries) for message in entry.model or ()]
     results = _paired(shown)
     context: list[Message] = []
     for at, message in enumerate(shown):
@@ -40,22 +47,80 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
             case AssistantMessage():
                 if message.stop_reason in _LEFT_OUT or not message.content:
                     continue
-                context.append(message)
+                _say(context, message)
                 for number, call in enumerate(message.tool_calls):
                     context.append(results.get((at, number)) or _no_result(call.id, call.name))
             case _:
-                context.append(message)
+                _say(context, message)
     return tuple(context)
 
 
-def _paired(shown: Sequence[Message]) -> dict[tuple[int, int], ToolResultMessage]:
+def visible_entries(entries: Sequence[EntryRecord]) -> list[EntryRecord]:
+    """The entries that a model sees something of, in the order in which it sees them.
+
+    Args:
+        entries: the transcript, oldest first; at least from the newest head on.
+
+    Returns:
+        The newest complete system prompt, the entry that set the newest head, and the entries from
+        the head on, without system entries before that prompt; each with the edits applied.
+    """
+    cut = newest_head(entries)
+    head = 0 if cut is None or cut.head is None else cut.head
+    seen = [entry for entry in entries if entry.id >= head and entry is not cut]
+    baseline = next((entry for entry in reversed(seen) if is_baseline(entry)), None)
+    if baseline is not None:
+        seen = [e for e in seen if e.kind != SYSTEM or e.id > baseline.id]
+    first = [entry for entry in (baseline, cut) if entry is not None]
+    return _edited([*first, *seen], entries)
+
+
+def newest_head(entries: Iterable[EntryRecord]) -> EntryRecord | None:
+    """The newest entry that says where the model's view begins; None when it sees everything."""
+    return max(
+        (entry for entry in entries if entry.head is not None),
+        key=lambda entry: entry.id,
+        default=None,
+    )
+
+
+def is_baseline(entry: EntryRecord) -> bool:
+    """Whether an entry is a complete system prompt, and not a change of an earlier one."""
+    return (
+        entry.kind == SYSTEM and isinstance(entry.data, dict) and entry.data.get("complete") is True
+    )
+
+
+def harness_error(message: str) -> str:
+    """The text by which the harness tells a model of an error."""
+    return f"<harness>\n[error] {message}\n</harness>"
+
+
+def _say(context: list[Message], message: Message) -> None:
+    """Add a message; what the same side said just before becomes one with it."""
+    before = context[-1] if context else None
+    if not message.content:
+        return
+    if isinstance(message, UserMessage) and isinstance(before, UserMessage):
+        context[-1] = UserMessage(content=before.content + message.content)
+    elif (
+        isinstance(message, AssistantMessage)
+        and isinstance(before, AssistantMessage)
+        and not before.tool_calls
+    ):
+        context[-1] = attrs.evolve(message, content=before.content + message.content)
+    else:
+        context.append(message)
+
+
+def _paired(shown: Sequence[Message]) -> _Paired:
     """The result of each call, by the positions of its answer and of the call in it.
 
     Providers use call ids again in later answers: a result belongs to the newest answer before it
     that has a call of that id, and to the first of its calls that has none yet. One that finds no
     such call, because it is orphaned or comes twice, belongs to nothing.
     """
-    paired: dict[tuple[int, int], ToolResultMessage] = {}
+    paired: _Paired = {}
     waiting: dict[str, deque[tuple[int, int]]] = {}
     for at, message in enumerate(shown):
         if isinstance(message, AssistantMessage):
@@ -68,24 +133,16 @@ def _paired(shown: Sequence[Message]) -> dict[tuple[int, int], ToolResultMessage
     return paired
 
 
-def harness_error(message: str) -> str:
-    """The text by which the harness tells a model of an error."""
-    return f"<harness>\n[error] {message}\n</harness>"
-
-
-def _visible(entries: Sequence[EntryRecord]) -> list[Message]:
-    head: EntryId | None = None
+def _edited(seen: list[EntryRecord], entries: Sequence[EntryRecord]) -> list[EntryRecord]:
     replaced: dict[EntryId, tuple[Message, ...]] = {}
     for entry in entries:
-        if entry.head is not None:
-            head = entry.head
         for edit in entry.edits:
             replaced[edit.entry_id] = edit.model or ()
+    if not replaced:
+        return seen
     return [
-        message
-        for entry in entries
-        if head is None or entry.id >= head
-        for message in replaced.get(entry.id, entry.model or ())
+        attrs.evolve(entry, model=replaced[entry.id]) if entry.id in replaced else entry
+        for entry in seen
     ]
 
 

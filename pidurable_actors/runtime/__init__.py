@@ -2,9 +2,7 @@
 
 from pidurable_actors.runtime._choice import (
     UNSET,
-    AgentChoice,
     Unset,
-    check_choices,
 )
 from pidurable_actors.runtime._conversations import (
     ConversationDoor,
@@ -77,7 +75,6 @@ __all__ = [
     "TASK",
     "UNSET",
     "Aborted",
-    "AgentChoice",
     "AssistantEntry",
     "Checkpoint",
     "Completed",
@@ -105,7 +102,6 @@ __all__ = [
     "UserEntry",
     "WaitFor",
     "WriteProgress",
-    "check_choices",
     "checkpoint_in",
     "checkpoint_of",
     "checkpoint_to_json",

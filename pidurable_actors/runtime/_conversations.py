@@ -23,8 +23,8 @@ from pidurable_actors.records import (
     TextBlock,
     WhenBusy,
 )
-from pidurable_actors.runtime._choice import AgentChoice
 from pidurable_actors.session import DocumentDefinition, Tx
+from pidurable_actors.settings import AgentChoice
 
 __all__ = ["ConversationDoor", "ConversationHandle", "SubmissionHandle"]
 

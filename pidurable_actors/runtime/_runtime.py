@@ -20,11 +20,10 @@ from pidurable_actors.records import (
     TaskOutcome,
     TaskRecord,
 )
-from pidurable_actors.runtime._choice import AgentChoice
 from pidurable_actors.runtime._conversations import ConversationHandle
 from pidurable_actors.runtime._reports import Report
 from pidurable_actors.session import Tx
-from pidurable_actors.settings import Settings
+from pidurable_actors.settings import AgentChoice, Settings
 
 __all__ = ["MISSING", "TASK", "Missing", "Runtime"]
 

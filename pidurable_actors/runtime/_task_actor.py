@@ -23,14 +23,13 @@ from pidurable_actors.records import (
     TaskOutcome,
     TaskRecord,
 )
-from pidurable_actors.runtime._choice import AgentChoice
 from pidurable_actors.runtime._conversations import ConversationHandle
 from pidurable_actors.runtime._definition import TaskDefinition, define_task
 from pidurable_actors.runtime._outcomes import Aborted, Checkpoint, Outcome
 from pidurable_actors.runtime._runtime import Missing, Runtime
 from pidurable_actors.runtime._values import checkpoint_to_json, from_json, to_json
 from pidurable_actors.session import TaskSeed, Tx
-from pidurable_actors.settings import Settings
+from pidurable_actors.settings import AgentChoice, Settings
 
 __all__ = ["TaskActor", "checkpoint_of", "input_of"]
 

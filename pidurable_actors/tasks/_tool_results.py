@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject, check_json, check_text
-from pidurable_actors.agent import LIVE, USAGE, ToolResult
+from pidurable_actors.agent import AGENT, LIVE, USAGE, ToolResult
 from pidurable_actors.records import (
     TOOL_RESULT,
     EntryDraft,
@@ -69,6 +69,12 @@ def as_result(name: str, value: object) -> ToolResult:
             raise TypeError(f"tool {name} returned {type(block).__name__} as content")
         check_json(attrs.asdict(block), "content")
     check_json(result.details, "details")
+    handoff: object = result.handoff
+    if handoff is not None and not (isinstance(handoff, str) and handoff):
+        raise TypeError(f"tool {name} returned {handoff!r} as a handoff, which is a text")
+    if not all(isinstance(added, str) for added in result.add_tools):
+        raise TypeError(f"tool {name} returned names of tools that are no texts")
+    check_json([handoff, *result.add_tools], "handoff and add_tools")
     for diagnostic in result.diagnostics:
         if not isinstance(diagnostic, dict):
             raise TypeError(f"tool {name} returned {type(diagnostic).__name__} as a diagnostic")
@@ -132,7 +138,20 @@ async def append_result(
         data["diagnostics"] = list(result.diagnostics)
     draft = EntryDraft(kind=TOOL_RESULT, model=(message,), data=data)
     tx.append_entry(task.conversation_id, draft)
+    await _note_wishes(tx, task, result)
     await settle_call(tx, task_input.tool_name, task, result.usage)
+
+
+async def _note_wishes(tx: Tx, task: TaskRecord, result: ToolResult) -> None:
+    """Keep what a result asks for beside its content, for the end of the round."""
+    if result.terminate or result.handoff is not None:
+        live = await tx.doc(LIVE, task.conversation_id)
+        if live.run is not None:
+            live.run.terminating += result.terminate
+            live.run.handoff = result.handoff if result.handoff is not None else live.run.handoff
+    if result.add_tools:
+        agent = await tx.doc(AGENT, task.conversation_id)
+        agent.tools_added.extend(n for n in result.add_tools if n not in agent.tools_added)
 
 
 async def settle_call(tx: Tx, tool_name: str, task: TaskRecord, used: Usage | None) -> None:

@@ -23,13 +23,13 @@ from pidurable_actors.context import Context
 from pidurable_actors.errors import InvocationEnded
 from pidurable_actors.records import ConversationId, TaskId, TaskRecord
 from pidurable_actors.runtime import (
-    AgentChoice,
     ConversationHandle,
     Missing,
     ProgressBoard,
     Runtime,
 )
 from pidurable_actors.session import StartableTask, Tx
+from pidurable_actors.settings import AgentChoice
 from pidurable_actors.tasks._asking import Came, follow
 from pidurable_actors.tasks._nested import NestedInput, call_tool
 

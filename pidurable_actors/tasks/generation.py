@@ -1,64 +1,62 @@
 """``pi.generation``: one run, from the placed input to its answer.
 
-Phases ``prepare`` (pin the model), ``request`` (ask it), ``retry`` (wait after a failure) and
-``tools`` (wait for a round of calls). A request that a crash cut off counts as a failed attempt and
-its stored half answer is kept; one that a clean close cut off is sent again at once. Which it was
-is read from the record: a crash counts a restart, and entering a phase clears the count.
+Phases ``prepare`` (render the prompt, pin the model), ``request`` (ask it), ``retry`` (wait after a
+failure), ``tools`` (wait for a round of calls) and ``yield`` (ask the hooks whether an answer ends
+the run). A request that a crash cut off counts as a failed attempt and its stored half answer is
+kept; one that a clean close cut off is sent again at once. Which it was is read from the record: a
+crash counts a restart, and entering a phase clears the count.
 
 Size: one state machine; its phases and the ways a request can end are read together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 
 from pidurable_actors._json import JSON
 from pidurable_actors.agent import (
-    AGENT,
     CALLER,
     LIVE,
     PROVIDER,
-    USAGE,
+    Agent,
     AgentServices,
     GenerationInput,
-    GenerationState,
-    LiveState,
-    Tool,
-    ToolSlot,
     answer_run,
     fail_run,
     place_steering,
     place_writes,
+    reset_run,
+    shown_prompt,
 )
 from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
-from pidurable_actors.models import (
-    Accumulator,
-    ModelOptions,
-    ModelProvider,
-    ModelRequest,
-    ThinkingLevel,
-)
+from pidurable_actors.models import Accumulator, ModelProvider, ModelRequest
 from pidurable_actors.records import (
     ASSISTANT,
+    USER,
     AssistantMessage,
     EntryDraft,
     EntryId,
+    EntryRecord,
     FaultedOutcome,
     SubmissionId,
     TaskId,
     TaskOutcome,
     TaskRecord,
+    TextBlock,
     ToolCallBlock,
     UnansweredReason,
     Usage,
+    UserMessage,
     model_context,
+    visible_entries,
 )
 from pidurable_actors.runtime import (
     Aborted,
+    AssistantEntry,
     Checkpoint,
     Completed,
     Continue,
@@ -75,25 +73,45 @@ from pidurable_actors.runtime import (
 )
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
-from pidurable_actors.tasks._half_answer import has_half, take_half, write_half
+from pidurable_actors.tasks._attempt import (
+    Attempt,
+    count_usage,
+    forget_half,
+    generation_state,
+    has_stored_half,
+    keep_half,
+)
+from pidurable_actors.tasks._composing import Composed, compose, read_agent, still_holds
+from pidurable_actors.tasks._hook_run import after_response, after_tools, before_request, on_yield
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
-from pidurable_actors.tasks._rounds import answer_unstarted, calls_of, unusable_calls
-from pidurable_actors.tasks._tool_results import ToolInput
+from pidurable_actors.tasks._rounds import (
+    answer_unstarted,
+    begin_round,
+    calls_of,
+    end_round,
+    is_sequential,
+    results_of,
+    start_calls,
+    unusable_calls,
+)
 from pidurable_actors.tasks.tool import ToolTask
 
-__all__ = ["Generation", "Prepare", "Request", "Retry", "Tools"]
+__all__ = ["Generation", "Prepare", "Request", "Retry", "Tools", "Yield"]
 
 Answer: TypeAlias = int | None
+Decide: TypeAlias = Callable[[Tx], Awaitable[Next[Answer] | None]]
 
 
 @attrs.frozen
 class Prepare(Checkpoint, phase="prepare"):
-    """The model is to be chosen."""
+    """The next request is to be decided; `waited` counts the compactions that it waited for."""
+
+    waited: int = 0
 
 
 @attrs.frozen
 class Request(Checkpoint, phase="request"):
-    """The model is asked; `newest` is the last id that existed when this was decided."""
+    """The model is asked; `newest` is the last entry that it sees."""
 
     model: str
     attempt: int
@@ -116,11 +134,18 @@ class Tools(Checkpoint, phase="tools"):
     started: int
 
 
+@attrs.frozen
+class Yield(Checkpoint, phase="yield"):
+    """The answer of `entry` calls nothing; hooks are asked whether the run goes on."""
+
+    entry: int
+
+
 class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", builtin=True):
     """One run of a conversation."""
 
-    _answer: Accumulator | None = None
-    _attempt = 0
+    _attempt: Attempt | None = None
+    _composed: Composed | None = None
 
     def start(self) -> Prepare:
         """Begin by choosing the model."""
@@ -128,13 +153,13 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     @phase(Prepare)
     async def prepare(self, at: Prepare) -> Next[Answer]:
-        """Pin the model and the transcript.
+        """Place what waits, render the prompt, and pin the model and the transcript.
 
         Durability: the request is stored before it is sent.
 
         Cancellation: runs again.
         """
-        return await self.commit(self._next_request)
+        return await self._prepare(waited=at.waited)
 
     @phase(Retry)
     async def retry(self, at: Retry) -> Next[Answer]:
@@ -144,15 +169,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-
-        async def again(tx: Tx) -> Next[Answer]:
-            generation = await self._generation(tx)
-            generation.attempt = at.attempt
-            generation.retry_at_ms = None
-            generation.error = None
-            return Continue(Request(at.model, at.attempt, tx.next_id - 1))
-
-        return await self.commit(again)
+        return await self._prepare(attempt=at.attempt, model=at.model)
 
     @phase(Request)
     async def request(self, at: Request) -> Next[Answer]:
@@ -164,17 +181,17 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         """
         if self.runtime.record.restarts:
             return await self._cut_off(at)
-        self._attempt, self._answer = at.attempt, Accumulator()
+        attempt = self._attempt = Attempt(self.runtime, at.attempt)
         try:
             provider, request = await self._build(at)
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - what a provider needs fails its run alone
-            return await self._request_failed(at, self._answer, self._provider_error(error))
+            return await self._request_failed(at, self._provider_error(error))
         board = self.runtime.service(ProgressBoard)
         # Shown until the answer is stored: another commit meanwhile must not take back any of it.
-        with board.showing(self.conversation_id, self._write_half) as show:
-            return await self._ask(at, provider, request, show)
+        with board.showing(self.conversation_id, attempt.write) as show:
+            return await self._ask(at, attempt, provider, request, show)
 
     @phase(Tools)
     async def tools(self, at: Tools) -> Next[Answer]:
@@ -185,15 +202,41 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         Cancellation: runs again.
         """
         calls = calls_of(await self.entry(EntryId(at.entry)))
+        agent = await read_agent(self.runtime)
+        if at.started < len(calls):
+            return await self.commit(
+                lambda tx: self._start_tools(tx, EntryId(at.entry), calls, at.started, agent)
+            )
+        if agent.hooks.get("after_tools"):
+            entries = await self.runtime.transcript(self.conversation_id)
+            await after_tools(self.runtime, agent, results_of(entries, EntryId(at.entry)))
+        ended: Next[Answer] | None = await self.commit(
+            lambda tx: self._end_round(tx, EntryId(at.entry), len(calls))
+        )
+        return await self._prepare() if ended is None else ended
 
-        async def after(tx: Tx) -> Next[Answer]:
-            if at.started < len(calls):
-                return await self._start_tools(tx, EntryId(at.entry), calls, at.started)
-            await place_writes(tx, self.conversation_id)
-            await place_steering(tx, self._services, self.conversation_id)
-            return await self._next_request(tx)
+    @phase(Yield)
+    async def yield_(self, at: Yield) -> Next[Answer]:
+        """The model has answered: end the run, or go on with what a hook says.
 
-        return await self.commit(after)
+        Durability: the end, or the input that goes on, is stored.
+
+        Cancellation: runs again.
+        """
+        entry = await self.entry(EntryId(at.entry))
+        message = AssistantEntry.match(entry)
+        assert message is not None, "what is yielded is an answer"
+        said = await on_yield(self.runtime, await read_agent(self.runtime), message)
+
+        async def settle(tx: Tx) -> Next[Answer]:
+            if said is None:
+                return await self._end_answered(tx, entry.id)
+            content = (TextBlock(text=said),)
+            draft = EntryDraft(kind=USER, model=(UserMessage(content=content),))
+            tx.append_entry(self.conversation_id, draft)
+            return Continue(Prepare())
+
+        return await self.commit(settle)
 
     async def abort(self) -> Outcome:
         """End the run unanswered; the half answer is kept.
@@ -250,35 +293,83 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     # --- asking ---
 
-    async def _next_request(self, tx: Tx) -> Next[Answer]:
-        """Decide what is asked next; ends the run when there is nobody to ask."""
-        agent = await tx.doc(AGENT, self.conversation_id)
-        if agent.model is None:
-            detail = "the conversation has no model; give it one with configure(model=...)"
-            await fail_run(tx, self.conversation_id, "no_model", detail)
-            return Failed({"reason": "no_model"})
+    async def _prepare(
+        self, *, waited: int = 0, attempt: int = 1, model: str | None = None
+    ) -> Next[Answer]:
+        """Decide what is asked next; ends the run when there is nobody to ask.
+
+        Args:
+            waited: how many compactions it has waited for.
+            attempt: which request of this turn it is.
+            model: who was asked before, of a turn that is tried again.
+        """
+        ended: Next[Answer] | None = await self.commit(lambda tx: self._boundary(tx, waited))
+        while ended is None:
+            composed = await compose(self.runtime)
+            decide = self._deciding(composed, attempt, model or composed.agent.model)
+            ended = await self.commit(decide)
+        return ended
+
+    async def _boundary(self, tx: Tx, waited: int) -> Next[Answer] | None:
+        """Place what waits between two requests; the end, when that leaves nothing to ask."""
         live = await tx.doc(LIVE, self.conversation_id)
-        generation = await self._generation(tx)
-        generation.turn = 1 + (0 if live.run is None else live.run.turns)
-        generation.attempt = 1
-        generation.partial = []
-        return Continue(Request(agent.model, 1, tx.next_id - 1))
+        if live.compacting is not None:
+            return WaitFor([TaskId(live.compacting.task_id)], Prepare(waited + 1))
+        if not waited and not (live.run is not None and live.run.turns):
+            # The start of the run was a boundary.
+            return None
+        if await place_writes(tx, self.conversation_id):
+            await reset_run(tx, self._services, self.conversation_id)
+            return Failed({"reason": "reset"})
+        if live.run is not None and live.run.turns:
+            await place_steering(tx, self._services, self.conversation_id)
+        return None
+
+    def _deciding(self, composed: Composed, attempt: int, model: str | None) -> Decide:
+        async def decide(tx: Tx) -> Next[Answer] | None:
+            if not await still_holds(tx, self.runtime, composed.newest):
+                return None
+            if model is None:
+                detail = "the conversation has no model; give it one with configure(model=...)"
+                await fail_run(tx, self.conversation_id, "no_model", detail)
+                return Failed({"reason": "no_model"})
+            entries, newest = composed.entries, composed.newest
+            if composed.prompt is not None:
+                made = tx.append_entry(self.conversation_id, composed.prompt)
+                entries, newest = [*entries, made], made.id
+            self._composed = attrs.evolve(composed, entries=entries, newest=newest)
+            live = await tx.doc(LIVE, self.conversation_id)
+            generation = await generation_state(tx, self.runtime)
+            generation.turn = 1 + (0 if live.run is None else live.run.turns)
+            generation.attempt = attempt
+            generation.retry_at_ms = None
+            generation.error = None
+            generation.partial = []
+            return Continue(Request(model, attempt, newest))
+
+        return decide
 
     async def _ask(
-        self, at: Request, provider: ModelProvider, request: ModelRequest, show: Callable[[], None]
+        self,
+        at: Request,
+        attempt: Attempt,
+        provider: ModelProvider,
+        request: ModelRequest,
+        show: Callable[[], None],
     ) -> Next[Answer]:
         """Ask, and store what came of it."""
-        answer = self._answer
-        assert answer is not None, "a request is under way"
+        answer = attempt.answer
         try:
-            store = self._store_half
+            store = attempt.store
             await ask(provider, request, answer, self.settings, show=show, store=store)
             message = answer.message(model=at.model)
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
-            return await self._request_failed(at, answer, self._provider_error(error))
-        return await self._answered(answer, message)
+            return await self._request_failed(at, self._provider_error(error))
+        agent = await self._agent()
+        message = await after_response(self.runtime, agent, message)
+        return await self._answered(agent, answer, message)
 
     def _provider_error(self, error: Exception) -> ProviderError:
         """The error of a provider; any other is reported as a bug of it."""
@@ -288,54 +379,44 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         return ProviderError(f"{type(error).__name__}: {error}")
 
     async def _build(self, at: Request) -> tuple[ModelProvider, ModelRequest]:
-        services = self._services
-        provider, model_id = services.models.resolve(at.model)
-        entries = await self.runtime.transcript(self.conversation_id)
-        agent, session, left = await self._agent()
+        provider, model_id = self._services.models.resolve(at.model)
+        entries = visible_entries(await self._entries(at.newest))
+        session, left = await self.runtime.look(self._session)
         if left:
-            await self.commit(lambda tx: self._forget_half(tx, at.model))
-        return provider, ModelRequest(
+            await self.commit(lambda tx: forget_half(tx, self.runtime, at.model))
+        agent = await self._agent()
+        request = ModelRequest(
             model_id=model_id,
-            messages=model_context([entry for entry in entries if entry.id <= at.newest]),
-            tools=tuple(tool.spec for tool in self._tools.values()),
-            options=agent,
+            messages=model_context(entries),
+            tools=shown_prompt(entries).tools,
+            options=agent.options,
             session_id=session,
         )
+        return provider, await before_request(self.runtime, agent, request)
 
-    async def _agent(self) -> tuple[ModelOptions, str | None, bool]:
-        """Options, session id, and whether a request that a close cut off left half an answer."""
+    async def _agent(self) -> Agent:
+        """What the present request was decided with."""
+        if self._composed is not None:
+            return self._composed.agent
+        return await read_agent(self.runtime)
 
-        async def look(tx: Tx) -> tuple[ModelOptions, str | None, bool]:
-            agent = await tx.doc(AGENT, self.conversation_id)
-            provider = await tx.doc(PROVIDER, self.conversation_id)
-            live = await tx.doc(LIVE, self.conversation_id)
-            options = ModelOptions(
-                max_output_tokens=agent.max_output_tokens,
-                thinking_level=cast("ThinkingLevel | None", agent.thinking_level),
-            )
-            left = live.generation is not None and has_half(live.generation)
-            return options, provider.session_id or None, left
+    async def _entries(self, newest: int) -> Sequence[EntryRecord]:
+        """What the present request was decided on."""
+        if self._composed is not None and self._composed.newest == newest:
+            return self._composed.entries
+        entries = await self.runtime.transcript(self.conversation_id)
+        return [entry for entry in entries if entry.id <= newest]
 
-        return await self.runtime.look(look)
-
-    async def _forget_half(self, tx: Tx, model: str) -> None:
-        # The request is sent again in full; what the closed one used was used all the same.
-        half = take_half(await self._generation(tx), model=model)
-        await self._count(tx, model, half.usage)
-
-    def _write_half(self, live: LiveState) -> None:
-        assert self._answer is not None, "a request is under way"
-        write_half(live, self.task_id, self._attempt, self._answer)
-
-    async def _store_half(self) -> None:
-        async def change(tx: Tx) -> None:
-            self._write_half(await tx.doc(LIVE, self.conversation_id))
-
-        await self.commit(change)
+    async def _session(self, tx: Tx) -> tuple[str | None, bool]:
+        """The session id, and whether a request that a close cut off left half an answer."""
+        provider = await tx.doc(PROVIDER, self.conversation_id)
+        return provider.session_id or None, await has_stored_half(tx, self.runtime)
 
     # --- ends of a request ---
 
-    async def _answered(self, answer: Accumulator, message: AssistantMessage) -> Next[Answer]:
+    async def _answered(
+        self, agent: Agent, answer: Accumulator, message: AssistantMessage
+    ) -> Next[Answer]:
         calls = message.tool_calls
         data = unusable_calls(answer)
 
@@ -343,47 +424,46 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             entry = tx.append_entry(
                 self.conversation_id, EntryDraft(kind=ASSISTANT, model=(message,), data=data)
             )
-            await self._count(tx, message.model, message.usage)
+            await count_usage(tx, self.runtime, message.model, message.usage)
             live = await tx.doc(LIVE, self.conversation_id)
             if live.run is not None:
                 live.run.turns += 1
-            generation = await self._generation(tx)
+            generation = await generation_state(tx, self.runtime)
             generation.partial = []
             generation.usage = Usage()
             if calls:
-                return await self._start_tools(tx, entry.id, calls, 0)
-            await answer_run(tx, self._services, self.conversation_id, entry.id)
-            return Completed(entry.id)
+                return await self._start_tools(tx, entry.id, calls, 0, agent)
+            if agent.hooks.get("on_yield"):
+                return Continue(Yield(entry.id))
+            return await self._end_answered(tx, entry.id)
 
         return await self.commit(settle)
 
+    async def _end_answered(self, tx: Tx, entry: EntryId) -> Next[Answer]:
+        await answer_run(tx, self._services, self.conversation_id, entry)
+        return Completed(entry)
+
     async def _start_tools(
-        self, tx: Tx, entry: EntryId, calls: tuple[ToolCallBlock, ...], first: int
+        self, tx: Tx, entry: EntryId, calls: tuple[ToolCallBlock, ...], first: int, agent: Agent
     ) -> Next[Answer]:
         """Make tasks for the calls of a round, all at once or the next one alone."""
-        count = 1 if self._is_sequential(calls) else len(calls) - first
-        live = await tx.doc(LIVE, self.conversation_id)
-        tasks: list[TaskId] = []
-        for call in calls[first : first + count]:
-            task_input = ToolInput(entry=entry, call_id=call.id, tool_name=call.name)
-            task = tx.create_task(ToolTask, task_input, owner=self.task_id)
-            live.tools[str(task)] = ToolSlot(call_id=call.id, tool_name=call.name)
-            tasks.append(task)
-        return WaitFor(tasks, Tools(entry=entry, started=first + count))
+        one_by_one = self.settings.tool_mode == "sequential" or is_sequential(agent, calls)
+        wanted = calls[first : first + 1] if one_by_one else calls[first:]
+        if not first:
+            await begin_round(tx, self.conversation_id)
+        tasks = await start_calls(tx, ToolTask, self.task_id, entry, wanted)
+        return WaitFor(tasks, Tools(entry=entry, started=first + len(wanted)))
 
-    def _is_sequential(self, calls: tuple[ToolCallBlock, ...]) -> bool:
-        if self.settings.tool_mode == "sequential":
-            return True
-        tools = self._tools
-        return any(call.name in tools and tools[call.name].mode == "sequential" for call in calls)
+    async def _end_round(self, tx: Tx, entry: EntryId, calls: int) -> Next[Answer] | None:
+        """Do what the results of a round agreed on: end the run, or begin anew with a text."""
+        agreed = await end_round(tx, self.conversation_id, calls)
+        return await self._end_answered(tx, entry) if agreed == "terminate" else None
 
-    async def _request_failed(
-        self, at: Request, answer: Accumulator, error: ProviderError
-    ) -> Next[Answer]:
+    async def _request_failed(self, at: Request, error: ProviderError) -> Next[Answer]:
         again = error.retryable and may_retry(self.settings.retry, at.attempt)
 
         async def settle(tx: Tx) -> Next[Answer]:
-            await self._keep_half(tx, at.model)
+            await keep_half(tx, self.runtime, at.model, self._attempt)
             if again:
                 return await self._later(tx, at, str(error), error.retry_after_s)
             detail: JSON = {"kind": error.kind, "message": str(error), "attempts": at.attempt}
@@ -397,7 +477,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         again = may_retry(self.settings.retry, at.attempt)
 
         async def settle(tx: Tx) -> Next[Answer]:
-            await self._keep_half(tx, at.model)
+            await keep_half(tx, self.runtime, at.model, self._attempt)
             if again:
                 return await self._later(tx, at, "the process was cut off", None)
             detail: JSON = {"attempts": at.attempt}
@@ -429,7 +509,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         wait_ms = backoff_ms(
             self.settings.retry, at.attempt, self._services.chance, retry_after_s=retry_after_s
         )
-        generation = await self._generation(tx)
+        generation = await generation_state(tx, self.runtime)
         generation.retry_at_ms = tx.now_ms + wait_ms
         generation.error = error
         return SleepUntil(tx.now_ms + wait_ms, Retry(at.model, at.attempt + 1))
@@ -439,34 +519,11 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         checkpoint = checkpoint_in(record) or {}
         if checkpoint.get("phase") != Request.phase_name:
             return
-        generation = await self._generation(tx)
-        if self._answer is not None or has_half(generation) or record.restarts:
-            await self._keep_half(tx, str(checkpoint.get("model")))
-
-    async def _keep_half(self, tx: Tx, model: str) -> None:
-        """Count a request that ended early, and append what came as an aborted answer, if any."""
-        half = take_half(await self._generation(tx), model=model)
-        if self._answer is not None:
-            half = self._answer.partial(model=model)
-        if half.content:
-            tx.append_entry(self.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
-        await self._count(tx, model, half.usage)
-
-    async def _count(self, tx: Tx, model: str, used: Usage) -> None:
-        usage = await tx.doc(USAGE, self.conversation_id)
-        usage.add(model, used)
-
-    async def _generation(self, tx: Tx) -> GenerationState:
-        live = await tx.doc(LIVE, self.conversation_id)
-        if live.generation is None:
-            live.generation = GenerationState(task_id=self.task_id)
-        return live.generation
+        begun = self._attempt is not None or record.restarts
+        if begun or await has_stored_half(tx, self.runtime):
+            model = str(checkpoint.get("model"))
+            await keep_half(tx, self.runtime, model, self._attempt)
 
     @property
     def _services(self) -> AgentServices:
         return self.runtime.service(AgentServices)
-
-    @property
-    def _tools(self) -> dict[str, Tool]:
-        """The tools that the model is told of."""
-        return self._services.registry.tools(called_by="model")

@@ -14,20 +14,23 @@ often, aborted, or its tool is gone.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._json import JSON, JsonObject, copy_json
 from pidurable_actors.agent import (
     CALLER,
     LIVE,
+    Agent,
     AgentServices,
     ArgumentsInvalid,
+    Block,
     NotDone,
     Replay,
     Tool,
+    ToolCallEvent,
     ToolResult,
     Unknown,
 )
@@ -53,6 +56,8 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
+from pidurable_actors.tasks._composing import read_agent
+from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
 from pidurable_actors.tasks._nested import NestedInput, result_to_json
 from pidurable_actors.tasks._rounds import find_call
 from pidurable_actors.tasks._tool_results import (
@@ -90,7 +95,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
     called_by: ClassVar[Literal["model", "tools"]] = "model"
 
-    _passed_call = False
+    _taken: tuple[Agent, Tool] | None = None  # what the call was resolved to in this run
     _run_now: ToolRun | None = None
 
     def start(self) -> Call:
@@ -101,12 +106,15 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     async def call(self, at: Call) -> Step:
         """Resolve the tool, see whether the call is allowed and valid, and store the intent.
 
+        Arguments are validated before the hooks see them, and again when a hook has rewritten them.
+
         Durability: the intent is stored before the tool runs.
 
         Cancellation: runs again in full.
         """
         block, unusable = await self._read_call()
-        tool = self._tool()
+        agent = await read_agent(self.runtime)
+        tool = agent.tool(self.input.tool_name, self.called_by)
         if tool is None:
             return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
         if not self._is_allowed(tool):
@@ -116,11 +124,18 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             return await self._fail("invalid_arguments", unusable)
         try:
             tool.signature.convert(block.arguments)
+            event = self._event(tool, block.arguments)
+            verdict = await before_tool(self.runtime, agent, event)
+            if isinstance(verdict, Block):
+                return await self._fail(
+                    "blocked", f"Tool {block.name} was blocked: {verdict.reason}"
+                )
+            tool.signature.convert(verdict.arguments)
         except ArgumentsInvalid as error:
             return await self._fail("invalid_arguments", f"Invalid arguments: {error}")
-        self._passed_call = True
+        self._taken = agent, tool
         key = self.runtime.service(AgentServices).chance.key()
-        return Continue(Execute(arguments=block.arguments, replay=tool.replay, key=key))
+        return Continue(Execute(arguments=verdict.arguments, replay=tool.replay, key=key))
 
     @phase(Execute)
     async def execute(self, at: Execute) -> Step:
@@ -130,10 +145,13 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: counts as cut off.
         """
-        tool = self._tool()
-        if self._passed_call and tool is not None:
-            self._passed_call = False
-            return await self._run(tool, at)
+        if self._taken is not None:
+            # The code that the intent was stored for, whatever was installed since.
+            return await self._run(self._taken[1], at)
+        agent = await read_agent(self.runtime)
+        tool = agent.tool(self.input.tool_name, self.called_by)
+        if tool is not None:
+            self._taken = agent, tool
         if tool is not None and at.replay == tool.replay == "safe":
             return await self._run(tool, at)
         if tool is not None and at.replay == tool.replay == "reconcile":
@@ -147,6 +165,11 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: runs again at the next open.
         """
+        agent = await read_agent(self.runtime)
+        tool = agent.tool(self.input.tool_name, self.called_by)
+        if tool is not None and agent.hooks.get("on_abort"):
+            block, _ = await self._read_call()
+            await on_abort(self.runtime, agent, self._event(tool, block.arguments))
         message = f"Tool {self.input.tool_name} was aborted{_perhaps(self.runtime.record)}"
         return await self._fail("aborted", message, self._run_now)
 
@@ -200,7 +223,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
                 return await self._fail(
                     "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
                 )
-            return await self._store_result(result, run)
+            return await self._store_result(result, run, at)
 
     async def _reconcile(self, tool: Tool, at: Execute) -> Step:
         assert tool.on_reconcile is not None, "checked when the extension was made"
@@ -218,7 +241,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             finally:
                 run.end()
             if result is not None:
-                return await self._store_result(result, run)
+                return await self._store_result(result, run, at)
             if isinstance(found, NotDone):
                 return await self._run(tool, at)
             return await self._interrupted()
@@ -235,22 +258,32 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
     # --- results ---
 
-    async def _store_result(self, result: ToolResult, run: ToolRun) -> Step:
+    async def _store_result(self, result: ToolResult, run: ToolRun, at: Execute) -> Step:
         result = attrs.evolve(
             result,
             details=run.detail if result.details is None else result.details,
             diagnostics=(*result.diagnostics, *run.diagnostics),
         )
+
+        # A result that exists must not be lost to a cancellation that comes before it is stored.
+        # Bounded: hooks by their time limit, the line by the limit on callbacks, the storage by its
+        # own time limit.
+        with trio.CancelScope(shield=True):
+            return await self._settle(result, at)
+        raise AssertionError("nobody cancels the shield")
+
+    async def _settle(self, result: ToolResult, at: Execute) -> Step:
+        if self._taken is not None:
+            agent, tool = self._taken
+            event = self._event(tool, at.arguments)
+            result = await after_tool(self.runtime, agent, event, result)
         ending = Completed(self._carried(result))
 
         async def settle(tx: Tx) -> Step:
             await self._keep(tx, self.runtime.record, result)
             return ending
 
-        # A result that exists must not be lost to a cancellation that comes before it is stored.
-        # Bounded: the line by the limit on callbacks, the storage by its own time limit.
-        with trio.CancelScope(shield=True):
-            await self.commit(settle)
+        await self.commit(settle)
         return ending
 
     async def _fail(
@@ -285,9 +318,12 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
     # --- looking up ---
 
-    def _tool(self) -> Tool | None:
-        tools = self.runtime.service(AgentServices).registry.tools(called_by=self.called_by)
-        return tools.get(self.input.tool_name)
+    def _event(self, tool: Tool, arguments: JsonObject) -> ToolCallEvent:
+        # A copy, so that a hook that changes its arguments changes nothing else.
+        own = cast(JsonObject, copy_json(arguments))
+        return ToolCallEvent(
+            call_id=self.input.call_id, tool=tool, arguments=own, called_by=self.called_by
+        )
 
     def _is_allowed(self, tool: Tool) -> bool:
         try:

@@ -22,6 +22,7 @@ from pidurable_actors import AgentChoice, Conversation, Extension, Models, tool
 from pidurable_actors.models import (
     Finished,
     ModelEvent,
+    ModelInfo,
     ModelRequest,
     TextDelta,
     ToolCallDelta,
@@ -53,6 +54,9 @@ class Tokens:
     def models(self) -> None:
         return None
 
+    def info(self, model_id: str) -> ModelInfo:
+        return ModelInfo()
+
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         yield self._events(self.given_s.setdefault(request.model_id, []))
@@ -77,6 +81,9 @@ class Pieces:
 
     def models(self) -> None:
         return None
+
+    def info(self, model_id: str) -> ModelInfo:
+        return ModelInfo()
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:

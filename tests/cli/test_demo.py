@@ -54,7 +54,7 @@ STORY: Final = [
     "It knows that open_ticket was about to run. Whether it did, it cannot know.",
     "Process 2 opens the same file and asks the same question.",
     "started     pid PID",
-    "kept        4 entries: what is stored is not done again",
+    "kept        5 entries: what is stored is not done again",
     "found       the run, waiting for its tools: it goes on waiting",
     "found       open_ticket, cut off: pending now, restarts 1",
     "rule        declared unsafe, so it is not run again; the model is told",

@@ -97,6 +97,7 @@ with a key: 198 crash points, 99 recoveries, no failure
 
 SUBAGENTS: Final = """\
 pi.user: Check the shop.
+pi.system:
 pi.assistant: Noted.
 pi.tool-result: The watcher has started.
 pi.tool-result: No news on prices.
@@ -149,6 +150,7 @@ killed: exit code -9
   [ ] water the plants, [ ] book the train, [ ] pack
 It is all on your list.
 pi.user: [ ] water the plants
+pi.system: [ ] water the plants
 pi.assistant: [ ] water the plants
 pi.tool-result: [ ] water the plants, [ ] book the train
 pi.assistant: [ ] water the plants, [ ] book the train

@@ -127,6 +127,7 @@ class Scene:
         standing: a task that stands for an hour.
         faulted: a task that ended so.
         entry: one that `busy` sees.
+        failed: a conversation whose run ended unanswered.
     """
 
     harness: Harness
@@ -137,6 +138,7 @@ class Scene:
     standing: TaskId
     faulted: TaskId
     entry: int
+    failed: Conversation
 
     @property
     def commits(self) -> int:
@@ -153,6 +155,9 @@ async def scene(storage: Storage | None = None) -> AsyncIterator[Scene]:
         faulted = await busy.commit(lambda tx: tx.create_task(Broken, None))
         await harness.wait_for_task(faulted)
         standing = await busy.commit(lambda tx: tx.create_task(Stubborn, None))
+        failed = await harness.create_conversation()
+        await (await failed.submit("zero")).wait()
+        await failed.configure(model=MODEL)
         asked = await busy.submit("one")
         queued = await busy.submit("two")
         await trio.testing.wait_all_tasks_blocked()
@@ -165,6 +170,7 @@ async def scene(storage: Storage | None = None) -> AsyncIterator[Scene]:
             standing=standing,
             faulted=faulted,
             entry=(await busy.entries(limit=1)).items[0].id,
+            failed=failed,
         )
 
 
@@ -191,6 +197,8 @@ WRITES: Final[dict[str, Callable[[Scene], Call]]] = {
     "Conversation.submit": lambda s: partial(s.busy.submit, "three"),
     "Conversation.write": lambda s: partial(s.busy.write, EntryDraft(kind="app.note", data="x")),
     "Conversation.commit": lambda s: partial(s.busy.commit, append("x")),
+    "Conversation.reset": lambda s: partial(s.busy.reset, "begin here"),
+    "Conversation.retry": lambda s: s.failed.retry,
     "Conversation.fork": lambda s: s.busy.fork,
     "Conversation.configure": lambda s: partial(s.busy.configure, thinking_level="low"),
     "Submission.abort": lambda s: s.queued.abort,

@@ -22,7 +22,8 @@ from pidurable_actors.errors import (
     UnknownModel,
 )
 from pidurable_actors.records import ROOT_ID, EntryDraft, TextBlock, UserMessage
-from pidurable_actors.runtime import UNSET, AgentChoice
+from pidurable_actors.runtime import UNSET
+from pidurable_actors.settings import AgentChoice
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._agents import (
     MODEL,

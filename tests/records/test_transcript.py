@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pidurable_actors.records import (
     ROOT_ID,
+    SYSTEM,
     AssistantMessage,
     ContextEdit,
     EntryId,
@@ -143,27 +145,64 @@ def test_a_result_of_an_aborted_answer_does_not_answer_an_earlier_call() -> None
     assert seen(found) == ["calls tool(a)", MISSING_A]
 
 
-def test_the_view_begins_at_the_newest_head() -> None:
-    old, kept, cut = entries(said("old"), said("kept"), said("cut here"))
-    cut = EntryRecord(
-        id=cut.id, conversation_id=ROOT_ID, kind="pi.reset", model=cut.model, head=kept.id
+def headed(at: int, head: int, *messages: Message, kind: str = "pi.reset") -> EntryRecord:
+    return EntryRecord(
+        id=EntryId(at), conversation_id=ROOT_ID, kind=kind, head=EntryId(head), model=messages
     )
-    assert seen([old, kept, cut]) == ["user kept", "user cut here"]
-    last = EntryRecord(
-        id=EntryId(20),
+
+
+def test_the_view_begins_with_what_the_newest_head_says_and_goes_on_from_there() -> None:
+    old, kept, then = entries(said("old"), answered("kept"), said("then"))
+    cut = headed(20, kept.id, said("a summary"), kind="pi.compaction")
+    after = headed(30, 30, said("fresh"))
+    assert seen([old, kept, then, cut]) == ["user a summary", "assistant kept", "user then"]
+    assert seen([old, kept, then, cut, after]) == ["user fresh"]
+    assert seen([old, kept, headed(20, 20)]) == []
+
+
+def test_what_one_side_says_in_several_entries_is_one_message() -> None:
+    found = entries(said("a"), said("b"), answered("c"), answered("d"), said("e"))
+    asked, answer, more = model_context(found)
+    assert asked.content == (TextBlock(text="a"), TextBlock(text="b"))
+    assert answer.content == (TextBlock(text="c"), TextBlock(text="d"))
+    assert more == said("e")
+
+
+def prompt(at: int, text: str, *, complete: bool) -> EntryRecord:
+    return EntryRecord(
+        id=EntryId(at),
         conversation_id=ROOT_ID,
-        kind="pi.reset",
-        head=EntryId(20),
-        model=(said("fresh"),),
+        kind=SYSTEM,
+        model=(SystemMessage(content=(TextBlock(text=text),)),),
+        data={"complete": complete},
     )
-    assert seen([old, kept, cut, last]) == ["user fresh"]
+
+
+def test_the_newest_complete_prompt_comes_first_and_takes_the_place_of_all_before_it() -> None:
+    one, two = prompt(1, "one", complete=True), prompt(2, "two", complete=False)
+    hello, bye = (
+        attrs.evolve(entry, id=EntryId(at))
+        for at, entry in zip((3, 5), entries(said("hi"), answered("x")), strict=True)
+    )
+    assert seen([one, two, hello]) == ["system one", "system two", "user hi"]
+    three, four = prompt(4, "three", complete=True), prompt(6, "four", complete=False)
+    assert seen([one, two, hello, three, bye, four]) == [
+        "system three",
+        "user hi",
+        "assistant x",
+        "system four",
+    ]
+    cut = headed(7, 5, said("a summary"))
+    assert seen([one, two, hello, three, bye, four, cut]) == [
+        "user a summary",
+        "assistant x",
+        "system four",
+    ]
 
 
 def test_a_head_between_a_call_and_its_result_leaves_the_result_out() -> None:
     call, answer, head = entries(answered("", "a"), result("a", "1"), said("from here"))
-    head = EntryRecord(
-        id=head.id, conversation_id=ROOT_ID, kind="pi.reset", model=head.model, head=answer.id
-    )
+    head = headed(head.id, answer.id, *(head.model or ()))
     assert seen([call, answer, head]) == ["user from here"]
 
 
@@ -174,14 +213,14 @@ def test_edits_replace_and_hide_and_the_last_one_counts() -> None:
         ContextEdit(entry_id=two.id, model=None),
     )
     edit = EntryRecord(id=EntryId(20), conversation_id=ROOT_ID, kind="app.edit", edits=edits)
-    assert seen([one, two, three, edit]) == ["user changed", "user three"]
+    assert seen([one, two, three, edit]) == ["user changedthree"]
     again = EntryRecord(
         id=EntryId(21),
         conversation_id=ROOT_ID,
         kind="app.edit",
         edits=(ContextEdit(entry_id=one.id, model=(said("twice"),)),),
     )
-    assert seen([one, two, three, edit, again]) == ["user twice", "user three"]
+    assert seen([one, two, three, edit, again]) == ["user twicethree"]
 
 
 def test_the_error_text_is_exact() -> None:
@@ -204,8 +243,11 @@ _MESSAGES = st.one_of(
 def test_whatever_is_stored_the_view_is_legal(messages: list[Message]) -> None:
     """Every call is followed by exactly its result, in call order, and by nothing before that."""
     context = list(model_context(entries(*messages)))
+    side = ""
     while context:
         message = context.pop(0)
+        assert message.role != side, "two messages of one side"
+        side = message.role
         assert not isinstance(message, ToolResultMessage), "a result without a call"
         if isinstance(message, AssistantMessage):
             assert message.stop_reason not in ("aborted", "error")
@@ -213,3 +255,4 @@ def test_whatever_is_stored_the_view_is_legal(messages: list[Message]) -> None:
                 answer = context.pop(0)
                 assert isinstance(answer, ToolResultMessage)
                 assert answer.call_id == call.id
+                side = "tool_result"

@@ -6,7 +6,7 @@ import trio
 from pytest import mark
 
 from pidurable_actors import Tx
-from pidurable_actors.agent import LIVE
+from pidurable_actors.agent import LIVE, CompactionState
 from pidurable_actors.records import ConversationId, ConversationRecord, SubmissionId
 from pidurable_actors.session._conversations import IDLE_KEPT, Conversations
 from pidurable_actors.storage.memory import MemoryStorage
@@ -62,7 +62,7 @@ async def test_a_conversation_used_by_a_slow_callback_outlives_a_rush_of_others(
                 live = await tx.doc(LIVE, first.id)
                 nursery.start_soon(rush)
                 await trio.sleep(1)
-                live.compactions.append("kept")
+                live.compactions.append(CompactionState(reason="kept"))
 
             await first.commit(change)
-        assert (await first.snapshot(LIVE)).compactions == ["kept"]
+        assert [it.reason for it in (await first.snapshot(LIVE)).compactions] == ["kept"]

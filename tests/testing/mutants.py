@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import trio
 
-from pidurable_actors import Next, Tool, Tx
+from pidurable_actors import Next, Tx
 from pidurable_actors._frozen import Value
 from pidurable_actors.actors import StorageActor, _engine, _ownership, _storage_actor
 from pidurable_actors.agent import AgentServices, _runs
@@ -50,6 +50,7 @@ from pidurable_actors.storage import Storage
 from pidurable_actors.storage.memory import MemoryStorage
 from pidurable_actors.tasks import generation
 from pidurable_actors.tasks import tool as tool_task
+from pidurable_actors.tasks._composing import read_agent
 from pidurable_actors.tasks._tool_results import append_result
 from pidurable_actors.tasks._tool_run import ToolRun
 from pidurable_actors.tasks.tool import Call, Execute, ToolTask
@@ -341,7 +342,8 @@ async def appending_twice(*args: Any, **kwargs: Any) -> None:
 
 async def running_again(self: ToolTask) -> Next[None]:
     """`_interrupted`, which runs the tool once more."""
-    found: Tool | None = self._tool()
+    agent = await read_agent(self.runtime)
+    found = agent.tool(self.input.tool_name, "model")
     at: Any = checkpoint_in(self.runtime.record)
     assert found is not None
     return await self._run(found, Execute(at["arguments"], at["replay"], at["key"]))
@@ -356,7 +358,8 @@ def beginning_with_another_key(self: ToolTask, at: Execute) -> ToolRun:
 async def running_at_once(self: ToolTask, at: Call) -> Next[None]:
     """`call`, which runs the tool without storing the intent."""
     block, _ = await self._read_call()
-    found: Tool | None = self._tool()
+    agent = await read_agent(self.runtime)
+    found = agent.tool(self.input.tool_name, "model")
     assert found is not None
     return await self._run(found, Execute(block.arguments, found.replay, "a key"))
 

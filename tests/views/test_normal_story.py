@@ -134,6 +134,7 @@ async def test_a_run_with_a_tool_tells_each_thing_in_order() -> None:
         "SubmissionChanged",
         "EntryAppended",
         "RunStarted",
+        "EntryAppended",
         "TurnStarted",
         "BlockStarted",
         "MessageUpdated",

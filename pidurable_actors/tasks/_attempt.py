@@ -1,0 +1,124 @@
+"""One request of a run to a model: what has come of it, and what is kept of that.
+
+Owns the answer as far as it has come, how it is shown and stored meanwhile, and what is counted and
+appended of a request that ended early. It decides nothing about what comes next.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from pidurable_actors.agent import LIVE, USAGE, GenerationState, LiveState
+from pidurable_actors.models import Accumulator
+from pidurable_actors.records import ASSISTANT, EntryDraft, Usage
+from pidurable_actors.runtime import Runtime
+from pidurable_actors.session import Tx
+from pidurable_actors.tasks._half_answer import has_half, take_half, write_half
+
+__all__ = [
+    "Attempt",
+    "count_usage",
+    "forget_half",
+    "generation_state",
+    "has_stored_half",
+    "keep_half",
+]
+
+
+@final
+class Attempt:
+    """The request that a run of a generation sends.
+
+    Args:
+        runtime: of the task.
+        number: which request of its turn it is.
+    """
+
+    def __init__(self, runtime: Runtime, number: int) -> None:
+        self.answer = Accumulator()
+        self._runtime = runtime
+        self._number = number
+
+    def write(self, live: LiveState) -> None:
+        """Bring a draft of the live document up to date with what has come."""
+        write_half(live, self._runtime.task_id, self._number, self.answer)
+
+    async def store(self) -> None:
+        """Store what has come.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+
+        async def change(tx: Tx) -> None:
+            self.write(await tx.doc(LIVE, self._runtime.conversation_id))
+
+        await self._runtime.commit(change)
+
+
+async def generation_state(tx: Tx, runtime: Runtime) -> GenerationState:
+    """What the live document says of the task, made when it says nothing.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    live = await tx.doc(LIVE, runtime.conversation_id)
+    if live.generation is None:
+        live.generation = GenerationState(task_id=runtime.task_id)
+    return live.generation
+
+
+async def has_stored_half(tx: Tx, runtime: Runtime) -> bool:
+    """Whether an earlier request left something in the live document.
+
+    Durability: stores nothing.
+
+    Cancellation: the commit rolls back.
+    """
+    live = await tx.doc(LIVE, runtime.conversation_id)
+    return live.generation is not None and has_half(live.generation)
+
+
+async def forget_half(tx: Tx, runtime: Runtime, model: str) -> None:
+    """Take away what a request left that is sent again in full; what it used was used all the same.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    half = take_half(await generation_state(tx, runtime), model=model)
+    await count_usage(tx, runtime, model, half.usage)
+
+
+async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | None) -> None:
+    """Count a request that ended early, and append what came as an aborted answer, if any.
+
+    Args:
+        tx: the commit.
+        runtime: of the task.
+        model: who was asked.
+        attempt: the request, when it was sent by this run of the task.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    half = take_half(await generation_state(tx, runtime), model=model)
+    if attempt is not None:
+        half = attempt.answer.partial(model=model)
+    if half.content:
+        tx.append_entry(runtime.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
+    await count_usage(tx, runtime, model, half.usage)
+
+
+async def count_usage(tx: Tx, runtime: Runtime, model: str, used: Usage) -> None:
+    """Count one request.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    usage = await tx.doc(USAGE, runtime.conversation_id)
+    usage.add(model, used)

@@ -1,0 +1,143 @@
+"""Composing a request: the agent, the transcript and the system prompt of one decision.
+
+What is read here is durable; what is decided on it is written by the task that asked, in a commit
+that looks again whether it still holds. Sections are code of others and run outside of commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from pidurable_actors._json import check_text
+from pidurable_actors.agent import (
+    AGENT,
+    INSTRUCTIONS,
+    Agent,
+    AgentServices,
+    ShownPrompt,
+    prompt_change,
+    resolve_agent,
+    shown_prompt,
+)
+from pidurable_actors.models import ToolSpec
+from pidurable_actors.records import (
+    EntryDraft,
+    EntryRecord,
+    Message,
+    model_context,
+    visible_entries,
+)
+from pidurable_actors.runtime import Runtime
+from pidurable_actors.session import Tx
+from pidurable_actors.tasks._hook_run import HookRun, hook_failed
+
+__all__ = ["Composed", "agent_in", "compose", "read_agent", "still_holds"]
+
+
+@attrs.frozen(kw_only=True)
+class Composed:
+    """What a request would be made of now.
+
+    Attributes:
+        agent: what the conversation runs with.
+        entries: what the model's view is made from, oldest first.
+        newest: the id of the last of them; 0 when there is none.
+        prompt: the system entry that must be appended first; None when nothing changed.
+        tools: what the model is told of, in the order in which it was told.
+    """
+
+    agent: Agent
+    entries: Sequence[EntryRecord]
+    newest: int
+    prompt: EntryDraft | None
+    tools: tuple[ToolSpec, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What would be sent, but for a change of the system prompt."""
+        return model_context(self.entries)
+
+
+async def compose(runtime: Runtime) -> Composed:
+    """Read, resolve and render.
+
+    Raises:
+        DefinitionError: a wrapper of an extension made of a tool or a section what is none.
+
+    Durability: what is read is stored; stores nothing itself.
+
+    Cancellation: nothing happened; sections may be rendered again.
+    """
+    agent = await read_agent(runtime)
+    entries = await runtime.transcript(runtime.conversation_id)
+    shown = shown_prompt(visible_entries(entries))
+    sections = await _rendered(runtime, agent, shown)
+    draft = prompt_change(shown, sections, agent.specs)
+    known = {tool.name for tool in shown.tools}
+    return Composed(
+        agent=agent,
+        entries=entries,
+        newest=entries[-1].id if entries else 0,
+        prompt=draft,
+        tools=(*shown.tools, *(tool for tool in agent.specs if tool.name not in known)),
+    )
+
+
+async def read_agent(runtime: Runtime) -> Agent:
+    """What the conversation of a task runs with.
+
+    Durability: reads in turn with commits; stores nothing.
+
+    Cancellation: nothing happened.
+    """
+    return await runtime.look(lambda tx: agent_in(tx, runtime.service(AgentServices)))
+
+
+async def agent_in(tx: Tx, services: AgentServices) -> Agent:
+    """What the bound conversation of a commit runs with.
+
+    Durability: stores nothing.
+
+    Cancellation: the commit rolls back.
+    """
+    return resolve_agent(services.registry, services.settings(), await tx.doc(AGENT))
+
+
+async def still_holds(tx: Tx, runtime: Runtime, newest: int) -> bool:
+    """Whether nothing came behind an entry that changes what a model sees before it.
+
+    Durability: stores nothing.
+
+    Cancellation: the commit rolls back.
+    """
+    for entry in await tx.entries(runtime.conversation_id, limit=_LOOK):
+        if entry.id <= newest:
+            return True
+        if entry.head is not None or entry.edits:
+            return False
+    return newest == 0
+
+
+_LOOK = 16
+"""Entries that may come between a look and its decision; more of them make it look again."""
+
+
+async def _rendered(runtime: Runtime, agent: Agent, shown: ShownPrompt) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for extension, section in agent.sections:
+        text: str | None = section.text
+        if section.render is not None:
+            try:
+                text = await section.render(HookRun(runtime, extension))
+                if text is not None:
+                    check_text(text, f"section {section.key}")
+            except Exception as error:  # noqa: BLE001 - a section fails only its own part
+                hook_failed(runtime, extension, f"section {section.key}", error)
+                text = shown.sections.get(section.key)
+        if text:
+            texts[section.key] = text
+    if agent.instructions:
+        texts[INSTRUCTIONS] = agent.instructions
+    return texts

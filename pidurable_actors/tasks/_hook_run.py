@@ -1,0 +1,303 @@
+"""Asking hooks and sections: what their api does, and what happens when one of them raises.
+
+A hook fails only its own part: what it raises is reported and the hook skipped, except where its
+caller says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar, cast, final, overload
+
+import attrs
+import trio
+
+from pidurable_actors._json import JSON
+from pidurable_actors._limits import LIMITS
+from pidurable_actors.agent import (
+    Agent,
+    Block,
+    Hook,
+    HookPoint,
+    Rewrite,
+    ToolCallEvent,
+    ToolResult,
+)
+from pidurable_actors.context import Context
+from pidurable_actors.errors import InvalidValue
+from pidurable_actors.models import ModelRequest
+from pidurable_actors.records import (
+    AssistantMessage,
+    ConversationId,
+    TaskId,
+    ToolResultMessage,
+)
+from pidurable_actors.runtime import ConversationHandle, Missing, Report, Runtime
+from pidurable_actors.session import DocumentDefinition, Tx
+from pidurable_actors.settings import Settings
+from pidurable_actors.tasks._tool_results import as_result
+
+__all__ = [
+    "FAILED",
+    "HookRun",
+    "after_response",
+    "after_tool",
+    "after_tools",
+    "ask_hook",
+    "before_request",
+    "before_tool",
+    "hook_failed",
+    "on_abort",
+    "on_yield",
+]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+FAILED: Final = object()
+"""What a hook came to that raised, or returned what it must not."""
+
+
+@final
+class HookRun:
+    """The `HookApi` of one extension in one run of a task.
+
+    Args:
+        runtime: of the task.
+        extension: whose hook or section it is; its memos are its own.
+    """
+
+    def __init__(self, runtime: Runtime, extension: str) -> None:
+        self._runtime = runtime
+        self._extension = extension
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task that asks."""
+        return self._runtime.task_id
+
+    @property
+    def conversation_id(self) -> ConversationId:
+        """The conversation."""
+        return self._runtime.conversation_id
+
+    @property
+    def context(self) -> Context:
+        """The context of the run."""
+        return self._runtime.context
+
+    @property
+    def settings(self) -> Settings:
+        """The harness's settings."""
+        return self._runtime.settings
+
+    def now_ms(self) -> int:
+        """Durable time."""
+        return self._runtime.now_ms()
+
+    @overload
+    async def commit(self, change: Callable[[Tx], Awaitable[T]]) -> T: ...
+
+    @overload
+    async def commit(self, change: Callable[[Tx], T]) -> T: ...
+
+    async def commit(self, change: Callable[[Tx], Any]) -> Any:
+        """Commit, bound to the conversation; see `HookApi.commit`.
+
+        Durability: stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._runtime.commit(change)
+
+    async def memo(self, name: str) -> JSON | Missing:
+        """A memo of the extension; see `HookApi.memo`.
+
+        Durability: reads what is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await self._runtime.memo(self._memo(name))
+
+    async def set_memo(self, name: str, value: JSON) -> JSON:
+        """Record a memo of the extension; see `HookApi.set_memo`.
+
+        Durability: the winner is stored on return.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        return await self._runtime.set_memo(self._memo(name), value)
+
+    async def snapshot(self, definition: DocumentDefinition[D], *, key: str = "") -> D:
+        """A document of the conversation; see `HookApi.snapshot`.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        return await (await self.conversation()).snapshot(definition, key=key)
+
+    async def conversation(self, conversation_id: int | None = None) -> ConversationHandle:
+        """The handle of a conversation; see `HookApi.conversation`.
+
+        Durability: it exists in storage.
+
+        Cancellation: nothing happened.
+        """
+        wanted = self.conversation_id if conversation_id is None else conversation_id
+        return await self._runtime.conversation(wanted)
+
+    def _memo(self, name: str) -> str:
+        return f"pi.hook/{self._extension}/{name}"
+
+
+async def before_request(runtime: Runtime, agent: Agent, request: ModelRequest) -> ModelRequest:
+    """The request as the hooks want it sent.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("before_request", ()):
+        found = await ask_hook(runtime, name, hook, request, returns=ModelRequest)
+        request = cast("ModelRequest", request if found in (None, FAILED) else found)
+    return request
+
+
+async def after_response(
+    runtime: Runtime, agent: Agent, message: AssistantMessage
+) -> AssistantMessage:
+    """The answer as the hooks want it stored.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("after_response", ()):
+        found = await ask_hook(runtime, name, hook, message, returns=AssistantMessage)
+        message = cast("AssistantMessage", message if found in (None, FAILED) else found)
+    return message
+
+
+async def on_yield(runtime: Runtime, agent: Agent, message: AssistantMessage) -> str | None:
+    """What the first hook says that wants the run to go on; None when none does.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("on_yield", ()):
+        found = await ask_hook(runtime, name, hook, message, returns=str)
+        if found is not FAILED and found:
+            return cast("str", found)
+    return None
+
+
+async def after_tools(runtime: Runtime, agent: Agent, results: Sequence[ToolResultMessage]) -> None:
+    """Tell the hooks of the results of a round.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("after_tools", ()):
+        await ask_hook(runtime, name, hook, results, returns=type(None))
+
+
+async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> Block | Rewrite:
+    """What becomes of a call: blocked, or its arguments as the hooks left them.
+
+    A hook that raises blocks it: what could not be asked was not allowed.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("before_tool", ()):
+        found = await ask_hook(runtime, name, hook, event, returns=(Block, Rewrite))
+        if found is FAILED:
+            return Block(f"a check of extension {name!r} failed")
+        if isinstance(found, Block):
+            return found
+        if isinstance(found, Rewrite):
+            event = attrs.evolve(event, arguments=found.arguments)
+    return Rewrite(event.arguments)
+
+
+async def after_tool(
+    runtime: Runtime, agent: Agent, event: ToolCallEvent, result: ToolResult
+) -> ToolResult:
+    """The result as the hooks want it stored.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("after_tool", ()):
+        with trio.move_on_after(LIMITS.hook_s) as limit:
+            found = await ask_hook(runtime, name, hook, event, result, returns=ToolResult)
+            if isinstance(found, ToolResult):
+                try:
+                    result = as_result(event.tool.name, found)
+                except (TypeError, InvalidValue) as error:
+                    hook_failed(runtime, name, hook.point, error)
+        if limit.cancelled_caught:
+            late = TimeoutError(f"it took longer than {LIMITS.hook_s:g} s")
+            hook_failed(runtime, name, hook.point, late)
+    return result
+
+
+async def on_abort(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> None:
+    """Tell the hooks of a call that is aborted.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks run again at the next open.
+    """
+    for name, hook in agent.hooks.get("on_abort", ()):
+        await ask_hook(runtime, name, hook, event, returns=type(None))
+
+
+async def ask_hook(
+    runtime: Runtime, extension: str, hook: Hook, *about: object, returns: type | tuple[type, ...]
+) -> object:
+    """Ask one hook.
+
+    Args:
+        runtime: of the task that asks.
+        extension: whose hook it is.
+        hook: the hook.
+        about: what it is given before its api.
+        returns: what it may return, besides None.
+
+    Returns:
+        What it returned; `FAILED` when it raised or returned something else, which is reported.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hook may run again.
+    """
+    try:
+        found = await hook.function(*about, HookRun(runtime, extension))
+    except Exception as error:  # noqa: BLE001 - a hook fails only its own part
+        hook_failed(runtime, extension, hook.point, error)
+        return FAILED
+    if found is not None and not isinstance(found, returns):
+        wrong = TypeError(f"it returned {type(found).__name__}")
+        hook_failed(runtime, extension, hook.point, wrong)
+        return FAILED
+    return found
+
+
+def hook_failed(runtime: Runtime, extension: str, what: HookPoint | str, error: Exception) -> None:
+    """Report what a hook or a section raised."""
+    runtime.tell(
+        Report(
+            kind="hook_failed",
+            reason=what,
+            detail=f"extension {extension!r}: {type(error).__name__}: {error}",
+            error=error,
+            task_id=runtime.task_id,
+            conversation_id=runtime.conversation_id,
+        )
+    )
