@@ -11,22 +11,22 @@ from typing import cast, final
 
 import attrs
 
-from pidurable_actors.agent._documents import AgentState, NameChoice
+from pidurable_actors.agent._documents import AgentState, BudgetChoice, BudgetLimits, NameChoice
 from pidurable_actors.agent._hooks import Hook, HookPoint
 from pidurable_actors.agent._registry import Registry
 from pidurable_actors.agent._sections import Section
 from pidurable_actors.agent._tool import Caller, Tool
 from pidurable_actors.models import ModelOptions, ToolSpec
-from pidurable_actors.runtime import from_json, to_json
 from pidurable_actors.settings import (
     AgentChoice,
+    Budget,
     BudgetSettings,
     Selection,
     Settings,
     ThinkingLevel,
 )
 
-__all__ = ["Agent", "choose", "resolve_agent"]
+__all__ = ["Agent", "budget_of", "choose", "resolve_agent"]
 
 
 @final
@@ -100,7 +100,20 @@ def resolve_agent(registry: Registry, settings: Settings, state: AgentState) -> 
         tools={name: tool for name, tool in bundle.tools.items() if name in named},
         sections=bundle.sections,
         hooks=bundle.hooks,
-        budget=_budget(state) or default.budget or settings.budget,
+        budget=budget_of(state, settings),
+    )
+
+
+def budget_of(state: AgentState, settings: Settings) -> BudgetSettings:
+    """What a conversation may use: what it chose, or what the settings say."""
+    chosen = state.budget
+    if chosen is None:
+        return settings.agent.budget or settings.budget
+    return BudgetSettings(
+        run=_limits(chosen.run),
+        conversation=_limits(chosen.conversation),
+        subtree=_limits(chosen.subtree),
+        near=chosen.near,
     )
 
 
@@ -117,7 +130,12 @@ def choose(state: AgentState, choice: Mapping[str, object]) -> None:
         if isinstance(value, Selection):
             value = _stored(value)
         elif isinstance(value, BudgetSettings):
-            value = to_json(value, "budget")
+            value = BudgetChoice(
+                run=_stored_limits(value.run),
+                conversation=_stored_limits(value.conversation),
+                subtree=_stored_limits(value.subtree),
+                near=value.near,
+            )
         setattr(state, name, value)
     if "tools" in choice:
         state.tools_added = []
@@ -141,7 +159,11 @@ def _stored(selection: Selection) -> NameChoice:
     )
 
 
-def _budget(state: AgentState) -> BudgetSettings | None:
-    if state.budget is None:
-        return None
-    return from_json(state.budget, BudgetSettings, "pi.agent.budget")
+def _limits(stored: BudgetLimits) -> Budget:
+    return Budget(tokens=stored.tokens, cost=stored.cost, turns=stored.turns, wall_s=stored.wall_s)
+
+
+def _stored_limits(budget: Budget) -> BudgetLimits:
+    return BudgetLimits(
+        tokens=budget.tokens, cost=budget.cost, turns=budget.turns, wall_s=budget.wall_s
+    )

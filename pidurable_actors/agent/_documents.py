@@ -16,11 +16,16 @@ from pidurable_actors.session import Text, define_doc
 
 __all__ = [
     "AGENT",
+    "BUDGET",
     "INBOX",
     "LIVE",
     "PROVIDER",
     "USAGE",
     "AgentState",
+    "BudgetChoice",
+    "BudgetLimits",
+    "BudgetState",
+    "BudgetTally",
     "CompactionFailure",
     "CompactionState",
     "GenerationState",
@@ -30,6 +35,7 @@ __all__ = [
     "NameChoice",
     "PartialBlock",
     "ProviderState",
+    "Reservation",
     "RunFailure",
     "RunState",
     "ToolSlot",
@@ -44,7 +50,9 @@ class RunState:
     """A run: the submissions that it answers, in order, and the turns so far.
 
     `terminating` counts the results of the present round that ask for the end of the run, and
-    `handoff` is the text with which one of them asks to begin anew.
+    `handoff` is the text with which one of them asks to begin anew. `tokens` and `cost` are what it
+    has used, and `told` the limits that the host was told of. `paused_ms` is how long questions to
+    people were open, without the time since `paused_since_ms`, when one is open now.
     """
 
     submissions: list[int] = attrs.field(factory=list)
@@ -52,6 +60,18 @@ class RunState:
     turns: int = 0
     terminating: int = 0
     handoff: str | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    told: list[str] = attrs.field(factory=list)
+    paused_ms: int = 0
+    paused_since_ms: int | None = None
+
+    def ran_ms(self, now_ms: int) -> int:
+        """How long it has run, without the time in which a question to a person was open."""
+        paused_ms = self.paused_ms
+        if self.paused_since_ms is not None:
+            paused_ms += now_ms - self.paused_since_ms
+        return max(0, now_ms - self.started_at_ms - paused_ms)
 
 
 @attrs.define
@@ -177,6 +197,26 @@ class NameChoice:
 
 
 @attrs.define
+class BudgetLimits:
+    """A `Budget` as it is stored."""
+
+    tokens: int | None = None
+    cost: float | None = None
+    turns: int | None = None
+    wall_s: float | None = None
+
+
+@attrs.define
+class BudgetChoice:
+    """`BudgetSettings` as they are stored."""
+
+    run: BudgetLimits = attrs.field(factory=BudgetLimits)
+    conversation: BudgetLimits = attrs.field(factory=BudgetLimits)
+    subtree: BudgetLimits = attrs.field(factory=BudgetLimits)
+    near: float = 0.8
+
+
+@attrs.define
 class AgentState:
     """What a conversation chose to run with: ``pi.agent``. None means the default.
 
@@ -191,7 +231,7 @@ class AgentState:
     tools_added: list[str] = attrs.field(factory=list)
     instructions: str | None = None
     cwd: str | None = None
-    budget: JSON = None
+    budget: BudgetChoice | None = None
 
 
 @attrs.define
@@ -253,6 +293,36 @@ class UsageState(UsageSums):
 
 
 @attrs.define
+class Reservation:
+    """What a request or a call under way may come to."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    turns: int = 0
+
+
+@attrs.define
+class BudgetTally:
+    """What is reserved, by task, and what may have been used by requests that were cut off."""
+
+    reserved: dict[str, Reservation] = attrs.field(factory=dict)
+    lost_tokens: int = 0
+    lost_cost: float = 0.0
+
+
+@attrs.define
+class BudgetState:
+    """What is reserved in a conversation, and `below` it: ``pi.budget``.
+
+    `told` are the limits whose nearness the host was told of.
+    """
+
+    own: BudgetTally = attrs.field(factory=BudgetTally)
+    below: BudgetTally = attrs.field(factory=BudgetTally)
+    told: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
 class ProviderState:
     """The conversation's session id at its provider: ``pi.provider``."""
 
@@ -263,5 +333,6 @@ LIVE: Final = define_doc("pi.live", LiveState)
 INBOX: Final = define_doc("pi.inbox", InboxState)
 AGENT: Final = define_doc("pi.agent", AgentState, fork="current")
 USAGE: Final = define_doc("pi.usage", UsageState)
+BUDGET: Final = define_doc("pi.budget", BudgetState)
 PROVIDER: Final = define_doc("pi.provider", ProviderState)
 """The built-in documents; ``tx.doc(LIVE, conversation_id)``."""

@@ -15,6 +15,7 @@ from pidurable_actors._json import JSON, JsonObject, fingerprint
 from pidurable_actors.agent._documents import LIVE, GenerationState, RunFailure, RunState
 from pidurable_actors.agent._inbox import place_inputs, place_writes, queue, withdraw_inputs
 from pidurable_actors.agent._services import AgentServices, GenerationInput
+from pidurable_actors.agent._usage import count_run
 from pidurable_actors.errors import (
     ConversationBusy,
     NothingToRetry,
@@ -211,6 +212,7 @@ async def _settle_run(
     if live.run is None:
         return False
     ids = list(live.run.submissions)
+    await count_run(tx, conversation_id, live.run.ran_ms(tx.now_ms))
     for submission_id in ids:
         submission = await tx.submission(SubmissionId(submission_id))
         if submission.status not in ("done", "unanswered"):

@@ -24,6 +24,7 @@ from pidurable_actors.agent._schema import ToolSignature, takes_api
 from pidurable_actors.agent._tool_api import ToolApi
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.models import ToolSpec
+from pidurable_actors.records import Usage
 
 __all__ = [
     "Allow",
@@ -79,6 +80,8 @@ class Tool:
         timeout_s: seconds after which a call is cancelled and becomes an error result.
         callers: who may call it: ``"model"``, ``"tools"`` (see `ToolApi.call`) or both. A model is
             not told of a tool that it may not call.
+        reserve: what a call may use of models, or cost, at most: reserved of the budgets before it
+            runs. What it did use is the `usage` of its result.
         allow: whether a run may call it, decided by whom the run works for: a plain function of
             the `caller` that is stored with its submission. A run without one may not. A call that
             is not allowed gets the error result ``blocked``; models are told of the tool all the
@@ -102,6 +105,7 @@ class Tool:
         default=frozenset[Caller](("model",)), converter=_as_callers, kw_only=True
     )
     allow: Allow | None = attrs.field(default=None, kw_only=True)
+    reserve: Usage | None = attrs.field(default=None, kw_only=True)
     signature: ToolSignature = attrs.field(init=False)
     wants_api: bool = attrs.field(init=False)
 
@@ -198,6 +202,7 @@ def tool(
     timeout_s: float | None = None,
     callers: Iterable[Caller] = ("model",),
     allow: Allow | None = None,
+    reserve: Usage | None = None,
 ) -> Callable[[Execute], Tool]:
     """Decorator that makes an async function a `Tool`; see there for the arguments.
 
@@ -216,6 +221,7 @@ def tool(
             timeout_s=timeout_s,
             callers=callers,
             allow=allow,
+            reserve=reserve,
         )
 
     return make

@@ -24,6 +24,7 @@ ReportKind: TypeAlias = Literal[
     "task_interrupted",
     "task_parked",
     "task_blocked",
+    "budget_near",
     "hook_failed",
     "handler_failed",
     "callback_slow",

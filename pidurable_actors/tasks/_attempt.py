@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import final
 
-from pidurable_actors.agent import LIVE, USAGE, GenerationState, LiveState
+from pidurable_actors.agent import (
+    LIVE,
+    AgentServices,
+    GenerationState,
+    LiveState,
+    count_request,
+    priced,
+    release,
+)
 from pidurable_actors.models import Accumulator
 from pidurable_actors.records import ASSISTANT, EntryDraft, Usage
 from pidurable_actors.runtime import Runtime
@@ -88,8 +96,11 @@ async def forget_half(tx: Tx, runtime: Runtime, model: str) -> None:
 
     Cancellation: the commit rolls back.
     """
-    half = take_half(await generation_state(tx, runtime), model=model)
-    await count_usage(tx, runtime, model, half.usage)
+    used = Usage()
+    if await has_stored_half(tx, runtime):
+        half = take_half(await generation_state(tx, runtime), model=model)
+        used = await count_usage(tx, runtime, model, half.usage)
+    await release(tx, runtime.conversation_id, runtime.task_id, reported=used, keep=True)
 
 
 async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | None) -> None:
@@ -110,15 +121,25 @@ async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | Non
         half = attempt.answer.partial(model=model)
     if half.content:
         tx.append_entry(runtime.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
-    await count_usage(tx, runtime, model, half.usage)
+    used = await count_usage(tx, runtime, model, half.usage)
+    # What was refused before anything came has used nothing.
+    refused = attempt is not None and not half.content and half.usage == Usage()
+    reported = None if refused else used
+    await release(tx, runtime.conversation_id, runtime.task_id, reported=reported)
 
 
-async def count_usage(tx: Tx, runtime: Runtime, model: str, used: Usage) -> None:
+async def count_usage(
+    tx: Tx, runtime: Runtime, model: str, used: Usage, *, turns: int = 0
+) -> Usage:
     """Count one request.
+
+    Returns:
+        What it used, priced.
 
     Durability: stored with the commit of `tx`.
 
     Cancellation: the commit rolls back.
     """
-    usage = await tx.doc(USAGE, runtime.conversation_id)
-    usage.add(model, used)
+    used = priced(runtime.service(AgentServices), model, used)
+    await count_request(tx, runtime.conversation_id, model, used, turns=turns)
+    return used

@@ -21,11 +21,10 @@ from pidurable_actors.agent import (
     resolve_agent,
     shown_prompt,
 )
-from pidurable_actors.models import ToolSpec
+from pidurable_actors.models import ModelInfo, ToolSpec, estimate_tokens
 from pidurable_actors.records import (
     EntryDraft,
     EntryRecord,
-    Message,
     model_context,
     visible_entries,
 )
@@ -54,10 +53,10 @@ class Composed:
     prompt: EntryDraft | None
     tools: tuple[ToolSpec, ...]
 
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """What would be sent, but for a change of the system prompt."""
-        return model_context(self.entries)
+    def tokens(self, info: ModelInfo) -> int:
+        """The size of the request, by the estimate."""
+        change = () if self.prompt is None else self.prompt.model or ()
+        return estimate_tokens((*model_context(self.entries), *change), self.tools, info)
 
 
 async def compose(runtime: Runtime) -> Composed:

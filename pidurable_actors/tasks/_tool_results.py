@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject, check_json, check_text
-from pidurable_actors.agent import AGENT, LIVE, USAGE, ToolResult
+from pidurable_actors.agent import AGENT, LIVE, ToolResult, count_call, release
 from pidurable_actors.records import (
     TOOL_RESULT,
     EntryDraft,
@@ -163,7 +163,5 @@ async def settle_call(tx: Tx, tool_name: str, task: TaskRecord, used: Usage | No
     """
     live = await tx.doc(LIVE, task.conversation_id)
     live.tools.pop(str(task.id), None)
-    usage = await tx.doc(USAGE, task.conversation_id)
-    usage.tools[tool_name] = usage.tools.get(tool_name, 0) + 1
-    if used is not None:
-        usage.add(f"tool/{tool_name}", used)
+    await count_call(tx, task.conversation_id, tool_name, used)
+    await release(tx, task.conversation_id, task.id)

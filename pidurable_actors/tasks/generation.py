@@ -11,10 +11,12 @@ Size: one state machine; its phases and the ways a request can end are read toge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
+import trio
 
 from pidurable_actors._json import JSON
 from pidurable_actors.agent import (
@@ -24,16 +26,24 @@ from pidurable_actors.agent import (
     Agent,
     AgentServices,
     GenerationInput,
+    Granted,
+    Limit,
+    Need,
+    Refused,
     answer_run,
     fail_run,
     place_steering,
     place_writes,
+    priced,
+    release,
+    reserve,
     reset_run,
     shown_prompt,
+    wall_limit,
 )
 from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
-from pidurable_actors.models import Accumulator, ModelProvider, ModelRequest
+from pidurable_actors.models import Accumulator, ModelInfo, ModelProvider, ModelRequest
 from pidurable_actors.records import (
     ASSISTANT,
     USER,
@@ -65,6 +75,7 @@ from pidurable_actors.runtime import (
     Outcome,
     ProgressBoard,
     Report,
+    ReportKind,
     SleepUntil,
     TaskActor,
     WaitFor,
@@ -111,11 +122,15 @@ class Prepare(Checkpoint, phase="prepare"):
 
 @attrs.frozen
 class Request(Checkpoint, phase="request"):
-    """The model is asked; `newest` is the last entry that it sees."""
+    """The model is asked; `newest` is the last entry that it sees.
+
+    `most` is how many tokens a budget leaves for the answer.
+    """
 
     model: str
     attempt: int
     newest: int
+    most: int | None = None
 
 
 @attrs.frozen
@@ -146,6 +161,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     _attempt: Attempt | None = None
     _composed: Composed | None = None
+    _near: tuple[str, ...] = ()
+    _wall: Limit | None = None
 
     def start(self) -> Prepare:
         """Begin by choosing the model."""
@@ -288,6 +305,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if isinstance(outcome, FaultedOutcome):
             reason = "restart_limit" if outcome.by_restart_limit else "faulted"
         await answer_unstarted(tx, task, "tool_error", "was not started")
+        await release(tx, task.conversation_id, task.id, reported=Usage())
         await fail_run(tx, task.conversation_id, reason, detail)
         return outcome
 
@@ -308,6 +326,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             composed = await compose(self.runtime)
             decide = self._deciding(composed, attempt, model or composed.agent.model)
             ended = await self.commit(decide)
+        self._tell_near()
         return ended
 
     async def _boundary(self, tx: Tx, waited: int) -> Next[Answer] | None:
@@ -333,6 +352,9 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
                 detail = "the conversation has no model; give it one with configure(model=...)"
                 await fail_run(tx, self.conversation_id, "no_model", detail)
                 return Failed({"reason": "no_model"})
+            granted = await self._reserve(tx, composed, model)
+            if isinstance(granted, Refused):
+                return await self._over_budget(tx, granted.detail)
             entries, newest = composed.entries, composed.newest
             if composed.prompt is not None:
                 made = tx.append_entry(self.conversation_id, composed.prompt)
@@ -345,9 +367,41 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             generation.retry_at_ms = None
             generation.error = None
             generation.partial = []
-            return Continue(Request(model, attempt, newest))
+            return Continue(Request(model, attempt, newest, granted.most))
 
         return decide
+
+    async def _reserve(self, tx: Tx, composed: Composed, model: str) -> Granted | Refused:
+        """Reserve what the request may come to."""
+        info = self._info(model)
+        longest = composed.agent.options.max_output_tokens or info.max_output_tokens
+        need = Need(tokens=composed.tokens(info), most=longest, info=info, turns=1)
+        granted = await reserve(tx, self._services, composed.agent, self.task_id, need)
+        if isinstance(granted, Granted):
+            self._near, self._wall = granted.near, granted.wall
+        return granted
+
+    def _info(self, model: str) -> ModelInfo:
+        try:
+            provider, model_id = self._services.models.resolve(model)
+        except UnknownModel:  # The request says so.
+            return ModelInfo()
+        return provider.info(model_id)
+
+    async def _out_of_time(self, at: Request) -> Next[Answer]:
+        """The time that a budget allows ran out while the model answered."""
+        assert self._wall is not None, "there is a limit of time"
+        limit = attrs.evolve(self._wall, used=self._wall.value)
+
+        async def settle(tx: Tx) -> Next[Answer]:
+            await keep_half(tx, self.runtime, at.model, self._attempt)
+            return await self._over_budget(tx, Refused(limit).detail)
+
+        return await self.commit(settle)
+
+    async def _over_budget(self, tx: Tx, detail: JSON) -> Next[Answer]:
+        await fail_run(tx, self.conversation_id, "budget", detail)
+        return Failed({"reason": "budget", "detail": detail})
 
     async def _ask(
         self,
@@ -361,8 +415,13 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         answer = attempt.answer
         try:
             store = attempt.store
-            await ask(provider, request, answer, self.settings, show=show, store=store)
+            with trio.move_on_after(math.inf if self._wall is None else self._wall.left) as wall:
+                await ask(provider, request, answer, self.settings, show=show, store=store)
+            if wall.cancelled_caught:
+                return await self._out_of_time(at)
             message = answer.message(model=at.model)
+            used = priced(self._services, at.model, message.usage)
+            message = attrs.evolve(message, usage=used)
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
@@ -381,15 +440,20 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     async def _build(self, at: Request) -> tuple[ModelProvider, ModelRequest]:
         provider, model_id = self._services.models.resolve(at.model)
         entries = visible_entries(await self._entries(at.newest))
-        session, left = await self.runtime.look(self._session)
-        if left:
+        session = await self.runtime.look(self._session)
+        if self._composed is None:
+            # An earlier run of this task has sent it, perhaps.
             await self.commit(lambda tx: forget_half(tx, self.runtime, at.model))
         agent = await self._agent()
+        if self._composed is None:
+            self._wall = await self.runtime.look(lambda tx: wall_limit(tx, self._services, agent))
         request = ModelRequest(
             model_id=model_id,
             messages=model_context(entries),
             tools=shown_prompt(entries).tools,
-            options=agent.options,
+            options=attrs.evolve(
+                agent.options, max_output_tokens=at.most or agent.options.max_output_tokens
+            ),
             session_id=session,
         )
         return provider, await before_request(self.runtime, agent, request)
@@ -407,10 +471,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         entries = await self.runtime.transcript(self.conversation_id)
         return [entry for entry in entries if entry.id <= newest]
 
-    async def _session(self, tx: Tx) -> tuple[str | None, bool]:
-        """The session id, and whether a request that a close cut off left half an answer."""
-        provider = await tx.doc(PROVIDER, self.conversation_id)
-        return provider.session_id or None, await has_stored_half(tx, self.runtime)
+    async def _session(self, tx: Tx) -> str | None:
+        return (await tx.doc(PROVIDER, self.conversation_id)).session_id or None
 
     # --- ends of a request ---
 
@@ -424,7 +486,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             entry = tx.append_entry(
                 self.conversation_id, EntryDraft(kind=ASSISTANT, model=(message,), data=data)
             )
-            await count_usage(tx, self.runtime, message.model, message.usage)
+            await count_usage(tx, self.runtime, message.model, message.usage, turns=1)
+            await release(tx, self.conversation_id, self.task_id)
             live = await tx.doc(LIVE, self.conversation_id)
             if live.run is not None:
                 live.run.turns += 1
@@ -486,15 +549,23 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         step = await self.commit(settle)
         if not again:
-            self.runtime.tell(
-                Report(
-                    kind="task_interrupted",
-                    reason="interrupted",
-                    task_id=self.task_id,
-                    conversation_id=self.conversation_id,
-                )
-            )
+            self._tell("task_interrupted", reason="interrupted")
         return step
+
+    def _tell_near(self) -> None:
+        for limit in self._near:
+            self._tell("budget_near", detail=limit)
+
+    def _tell(self, kind: ReportKind, *, reason: str = "", detail: str = "") -> None:
+        self.runtime.tell(
+            Report(
+                kind=kind,
+                reason=reason,
+                detail=detail,
+                task_id=self.task_id,
+                conversation_id=self.conversation_id,
+            )
+        )
 
     async def _fail(self, reason: UnansweredReason, detail: str) -> Next[Answer]:
         async def settle(tx: Tx) -> Next[Answer]:

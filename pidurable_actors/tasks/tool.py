@@ -27,7 +27,9 @@ from pidurable_actors.agent import (
     AgentServices,
     ArgumentsInvalid,
     Block,
+    Granted,
     NotDone,
+    Refused,
     Replay,
     Tool,
     ToolCallEvent,
@@ -60,6 +62,7 @@ from pidurable_actors.tasks._composing import read_agent
 from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
 from pidurable_actors.tasks._nested import NestedInput, result_to_json
 from pidurable_actors.tasks._rounds import find_call
+from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call, tell_near
 from pidurable_actors.tasks._tool_results import (
     ResultCode,
     ToolInput,
@@ -135,7 +138,27 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             return await self._fail("invalid_arguments", f"Invalid arguments: {error}")
         self._taken = agent, tool
         key = self.runtime.service(AgentServices).chance.key()
-        return Continue(Execute(arguments=verdict.arguments, replay=tool.replay, key=key))
+        return await self._intend(
+            agent, tool, Execute(arguments=verdict.arguments, replay=tool.replay, key=key)
+        )
+
+    async def _intend(self, agent: Agent, tool: Tool, intent: Execute) -> Step:
+        """Store the intent, with what it may use reserved."""
+        granted = Granted()
+
+        async def store(tx: Tx) -> Step | Refused:
+            nonlocal granted
+            found = await reserve_call(tx, self.runtime, agent, tool)
+            if isinstance(found, Refused):
+                return found
+            granted = found
+            return Continue(intent)
+
+        step = await self.commit(store)
+        if isinstance(step, Refused):
+            return await self._fail("blocked", f"Tool {tool.name} was not run: {step.words}")
+        tell_near(self.runtime, granted)
+        return step
 
     @phase(Execute)
     async def execute(self, at: Execute) -> Step:
@@ -199,8 +222,9 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     # --- running ---
 
     async def _run(self, tool: Tool, at: Execute) -> Step:
+        assert self._taken is not None, "what runs was resolved"
+        timeout_s = await call_time_s(self.runtime, self._taken[0], tool)
         with self._begin(at) as run:
-            timeout_s = tool.timeout_s or self.settings.tool_timeout_s
             result: ToolResult | None = None
             try:
                 with trio.CancelScope() as deadline:

@@ -346,6 +346,7 @@ async def running_again(self: ToolTask) -> Next[None]:
     found = agent.tool(self.input.tool_name, "model")
     at: Any = checkpoint_in(self.runtime.record)
     assert found is not None
+    self._taken = agent, found
     return await self._run(found, Execute(at["arguments"], at["replay"], at["key"]))
 
 
@@ -361,6 +362,7 @@ async def running_at_once(self: ToolTask, at: Call) -> Next[None]:
     agent = await read_agent(self.runtime)
     found = agent.tool(self.input.tool_name, "model")
     assert found is not None
+    self._taken = agent, found
     return await self._run(found, Execute(block.arguments, found.replay, "a key"))
 
 
