@@ -77,6 +77,10 @@ async def place_writes(tx: Tx, conversation_id: ConversationId) -> bool:
         tx.put_submission(attrs.evolve(placed, status="done"))
         if draft.kind == RESET:
             cut = not draft.model
+    live = await tx.doc(LIVE, conversation_id)
+    if cut and live.run_failure is not None:
+        # The question that a retry would go on with is out of sight.
+        live.run_failure.submissions = []
     return cut
 
 

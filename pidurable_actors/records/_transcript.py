@@ -4,7 +4,8 @@ From the newest head on, with edits applied: first the newest complete system pr
 head itself says (a summary, a handoff), then the rest. Every tool result stands directly after its
 call, in call order; an error result is made up for a call that has none; failed and aborted answers
 are left out, and results without a call with them; what one side says in several entries one after
-the other is one message. It never changes an entry.
+the other is one message, and what the system tells meanwhile stands before it. It never changes an
+entry.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pidurable_actors.records._ids import EntryId
 from pidurable_actors.records._messages import (
     AssistantMessage,
     Message,
+    SystemMessage,
     TextBlock,
     ToolResultMessage,
     UserMessage,
@@ -101,7 +103,10 @@ def _say(context: list[Message], message: Message) -> None:
     before = context[-1] if context else None
     if not message.content:
         return
-    if isinstance(message, UserMessage) and isinstance(before, UserMessage):
+    if isinstance(message, SystemMessage) and isinstance(before, UserMessage):
+        # What a user adds is then one message with it, and not a second one in a row.
+        context.insert(-1, message)
+    elif isinstance(message, UserMessage) and isinstance(before, UserMessage):
         context[-1] = UserMessage(content=before.content + message.content)
     elif (
         isinstance(message, AssistantMessage)

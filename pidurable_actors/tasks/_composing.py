@@ -25,6 +25,7 @@ from pidurable_actors.models import ModelInfo, ToolSpec, estimate_tokens
 from pidurable_actors.records import (
     EntryDraft,
     EntryRecord,
+    SystemMessage,
     model_context,
     visible_entries,
 )
@@ -52,6 +53,11 @@ class Composed:
     newest: int
     prompt: EntryDraft | None
     tools: tuple[ToolSpec, ...]
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to answer."""
+        return any(not isinstance(it, SystemMessage) for it in model_context(self.entries))
 
     def tokens(self, info: ModelInfo) -> int:
         """The size of the request, by the estimate."""

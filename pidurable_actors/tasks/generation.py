@@ -338,16 +338,22 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             # The start of the run was a boundary.
             return None
         if await place_writes(tx, self.conversation_id):
-            await reset_run(tx, self._services, self.conversation_id)
-            return Failed({"reason": "reset"})
+            return await self._nothing_to_ask(tx)
         if live.run is not None and live.run.turns:
             await place_steering(tx, self._services, self.conversation_id)
         return None
+
+    async def _nothing_to_ask(self, tx: Tx) -> Next[Answer]:
+        """What the run was to answer is out of the model's sight."""
+        await reset_run(tx, self._services, self.conversation_id)
+        return Failed({"reason": "reset"})
 
     def _deciding(self, composed: Composed, attempt: int, model: str | None) -> Decide:
         async def decide(tx: Tx) -> Next[Answer] | None:
             if not await still_holds(tx, self.runtime, composed.newest):
                 return None
+            if not composed.asks:
+                return await self._nothing_to_ask(tx)
             if model is None:
                 detail = "the conversation has no model; give it one with configure(model=...)"
                 await fail_run(tx, self.conversation_id, "no_model", detail)

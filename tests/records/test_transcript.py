@@ -200,6 +200,13 @@ def test_the_newest_complete_prompt_comes_first_and_takes_the_place_of_all_befor
     ]
 
 
+def test_what_the_system_tells_between_two_words_of_a_user_stands_before_them() -> None:
+    hello = entries(said("hello"))[0]
+    change, again = prompt(11, "changed", complete=False), attrs.evolve(hello, id=EntryId(12))
+    assert seen([hello, change]) == ["system changed", "user hello"]
+    assert seen([hello, change, again]) == ["system changed", "user hellohello"]
+
+
 def test_a_head_between_a_call_and_its_result_leaves_the_result_out() -> None:
     call, answer, head = entries(answered("", "a"), result("a", "1"), said("from here"))
     head = headed(head.id, answer.id, *(head.model or ()))
