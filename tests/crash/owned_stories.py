@@ -39,6 +39,7 @@ from pidurable_actors.models import ScriptedContext
 from pidurable_actors.records import Batch, CompletedOutcome, TaskId, Terminal, text_of
 from pidurable_actors.testing import World
 from tests._agents import MODEL, call, calling
+from tests.crash.budget_stories import BUDGETS
 from tests.crash.document_stories import DOCUMENTS
 from tests.crash.nested_stories import NESTED
 from tests.crash.stories import (
@@ -485,5 +486,11 @@ OWNED: Final[Mapping[str, Told]] = {
     "migration": Told(migration, check_migration),
 }
 
-ALL: Final[Mapping[str, Told]] = {**STORIES, **OWNED, **NESTED, **DOCUMENTS}
+ALL: Final[Mapping[str, Told]] = {
+    **STORIES,
+    **OWNED,
+    **NESTED,
+    **DOCUMENTS,
+    **BUDGETS,
+}
 """Every story of the product."""
