@@ -67,7 +67,7 @@ class Limits:
     """How long a commit callback may hold the line before it is cancelled, in seconds."""
 
     hook_s: float = 10.0
-    """How long an `after_tool` hook may hold a result back, in seconds; then it is skipped."""
+    """How long an `after_tool` or `on_abort` hook may hold a result back; then it is skipped."""
 
     wake_at_once: int = 256
     """Tasks reserved in one commit of the supervisor; the rest follow in the next ones."""

@@ -76,7 +76,8 @@ def _begins(earlier: ModelRequest, later: ModelRequest) -> bool:
 
 
 def _check_parts(message: Message) -> None:
-    assert message.content, f"an empty message: {message}"
+    spoken = not isinstance(message, ToolResultMessage)  # a result may have nothing to say
+    assert message.content or not spoken, f"an empty message: {message}"
     for block in message.content:
         match block:
             case TextBlock(text=text):

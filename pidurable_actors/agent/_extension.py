@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import attrs
 
@@ -16,24 +16,31 @@ from pidurable_actors.runtime import TaskActor
 
 __all__ = ["Extension", "TaskClass"]
 
+T = TypeVar("T")
 TaskClass: TypeAlias = type[TaskActor[Any, Any]]
+
+
+def _listed(given: Iterable[T], name: str) -> tuple[T, ...]:
+    if not isinstance(given, Iterable):
+        raise DefinitionError(f"an extension takes a list: {name}=[...], not {given!r}.")
+    return tuple(given)
 
 
 # Typed, because mypy cannot tell what a bare `tuple` makes of its argument.
 def _tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    return tuple(tools)
+    return _listed(tools, "tools")
 
 
 def _tasks(tasks: Iterable[TaskClass]) -> tuple[TaskClass, ...]:
-    return tuple(tasks)
+    return _listed(tasks, "tasks")
 
 
 def _sections(sections: Iterable[Section]) -> tuple[Section, ...]:
-    return tuple(sections)
+    return _listed(sections, "sections")
 
 
 def _hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
-    return tuple(hooks)
+    return _listed(hooks, "hooks")
 
 
 @final
@@ -52,8 +59,9 @@ class Extension:
         wrap_section: the same for sections; it returns one of the same key.
 
     Raises:
-        DefinitionError: the name is empty, a tool name, task kind or section key comes twice, or a
-            task kind starts with ``pi.``, which belongs to the package.
+        DefinitionError: the name is empty, a part is not what it should be, a tool name, task kind
+            or section key comes twice, or a task kind starts with ``pi.``, which belongs to the
+            package.
     """
 
     name: str
@@ -65,8 +73,9 @@ class Extension:
     wrap_section: Callable[[Section], Section] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if not self.name:
-            raise DefinitionError("an extension needs a name.")
+        name: object = self.name
+        if not isinstance(name, str) or not name:
+            raise DefinitionError(f"an extension needs a name, which {name!r} is not.")
         for tool in self.tools:
             _check_tool(self.name, tool)
         for what, kind, found in (
@@ -79,6 +88,11 @@ class Extension:
                         f"extension {self.name!r}: {value!r} is not a {what}; "
                         f"make it with the decorator {what}."
                     )
+        for task in self.tasks:
+            _check_task(self.name, task)
+        for wrapper in (self.wrap_tool, self.wrap_section):
+            if wrapper is not None and not callable(wrapper):
+                raise DefinitionError(f"extension {self.name!r}: {wrapper!r} wraps nothing.")
         _refuse_twice(self.name, "tool", [tool.name for tool in self.tools])
         _refuse_twice(self.name, "section", [section.key for section in self.sections])
         kinds = [task.definition.kind for task in self.tasks]
@@ -101,6 +115,11 @@ def _check_tool(extension: str, tool: object) -> None:
             f"tool {tool.name!r}: replay='reconcile' needs a handler; "
             f"add one with @{tool.name}.reconcile."
         )
+
+
+def _check_task(extension: str, task: object) -> None:
+    if not (isinstance(task, type) and issubclass(task, TaskActor)):
+        raise DefinitionError(f"extension {extension!r}: {task!r} is not a TaskActor class.")
 
 
 def _refuse_twice(extension: str, what: str, names: list[str]) -> None:

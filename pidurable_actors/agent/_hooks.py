@@ -7,6 +7,7 @@ a memo. What a hook raises is reported and the hook skipped; in `before_tool` it
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
@@ -225,8 +226,11 @@ class Hook:
     function: Callable[..., Awaitable[object]]
 
     def __attrs_post_init__(self) -> None:
-        if not callable(self.function):
-            raise DefinitionError(f"a {self.point} hook is an async function.")
+        called = getattr(self.function, "__call__", None)  # noqa: B004 - of an object, its method
+        if not any(map(inspect.iscoroutinefunction, (self.function, called))):
+            raise DefinitionError(
+                f"a {self.point} hook is an async function, not {self.function!r}."
+            )
 
 
 @final
@@ -281,7 +285,10 @@ class _Decorators:
 
     @staticmethod
     def on_abort(function: OnAbort) -> Hook:
-        """Told of a call that is aborted, before its result says so."""
+        """Told of a call that is aborted, before its result says so; the time it has is bounded.
+
+        The arguments are those of the intent, when that was stored.
+        """
         return Hook("on_abort", function)
 
     @staticmethod

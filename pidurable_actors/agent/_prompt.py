@@ -69,6 +69,8 @@ def prompt_change(
         sections: the texts by key, in the order of the prompt.
         tools: what it may call.
     """
+    if not shown.complete:
+        shown = ShownPrompt()  # a complete prompt takes the place of whatever was said before
     new_sections: dict[str, str | None] = {
         key: text for key, text in sections.items() if shown.sections.get(key) != text
     }

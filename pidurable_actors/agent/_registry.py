@@ -55,7 +55,13 @@ class Registry:
             self.install(extension)
 
     def install(self, extension: Extension) -> None:
-        """Install an extension; one of the same name is replaced, and keeps its place in order."""
+        """Install an extension; one of the same name is replaced, and keeps its place in order.
+
+        Raises:
+            DefinitionError: it is no extension.
+        """
+        if not isinstance(extension, Extension):
+            raise DefinitionError(f"{extension!r} is not an extension; make it with Extension().")
         self._extensions[extension.name] = extension
         self._tell()
 

@@ -12,8 +12,9 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
+from pidurable_actors._json import check_text
 from pidurable_actors.agent._hooks import HookApi
-from pidurable_actors.errors import DefinitionError
+from pidurable_actors.errors import DefinitionError, InvalidValue
 
 __all__ = ["INSTRUCTIONS", "Render", "Section", "section"]
 
@@ -38,8 +39,8 @@ class Section:
         order: sections stand in this order, and those of the same in that of their extensions.
 
     Raises:
-        DefinitionError: the key is no name or is taken by the package, or there is not exactly one
-            of `text` and `render`.
+        DefinitionError: the key is no name or is taken by the package, the text is none, or there
+            is not exactly one of `text` and `render`.
     """
 
     key: str
@@ -55,6 +56,10 @@ class Section:
             raise DefinitionError(
                 f"{where}: these are the conversation's own; set them with configure()."
             )
+        try:
+            check_text(self.text, "text")
+        except InvalidValue as error:
+            raise DefinitionError(f"{where}: {error}") from error
         if bool(self.text) == (self.render is not None):
             raise DefinitionError(f"{where}: give it a text or a function that renders one.")
         if self.render is not None and not inspect.iscoroutinefunction(self.render):

@@ -4,15 +4,15 @@ From the newest head on, with edits applied: first the newest complete system pr
 head itself says (a summary, a handoff), then the rest. Every tool result stands directly after its
 call, in call order; an error result is made up for a call that has none; failed and aborted answers
 are left out, and results without a call with them; what one side says in several entries one after
-the other is one message, and what the system tells meanwhile stands before it. It never changes an
-entry.
+the other is one message, and what the system tells meanwhile stands before it; empty texts are left
+out. It never changes an entry.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -39,7 +39,11 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
     Args:
         entries: the transcript, oldest first; at least from the newest head on.
     """
-    shown = [message for entry in visible_entries(entries) for message in entry.model or ()]
+    shown = [
+        _without_nothing(message)
+        for entry in visible_entries(entries)
+        for message in entry.model or ()
+    ]
     results = _paired(shown)
     context: list[Message] = []
     for at, message in enumerate(shown):
@@ -65,7 +69,8 @@ def visible_entries(entries: Sequence[EntryRecord]) -> list[EntryRecord]:
 
     Returns:
         The newest complete system prompt, the entry that set the newest head, and the entries from
-        the head on, without system entries before that prompt; each with the edits applied.
+        the head on, without system entries before that prompt, and without changes of a prompt that
+        is not seen itself; each with the edits applied.
     """
     cut = newest_head(entries)
     head = 0 if cut is None or cut.head is None else cut.head
@@ -73,6 +78,9 @@ def visible_entries(entries: Sequence[EntryRecord]) -> list[EntryRecord]:
     baseline = next((entry for entry in reversed(seen) if is_baseline(entry)), None)
     if baseline is not None:
         seen = [e for e in seen if e.kind != SYSTEM or e.id > baseline.id]
+    else:
+        # What changed of a prompt that is out of sight says nothing.
+        seen = [e for e in seen if not _is_change(e)]
     first = [entry for entry in (baseline, cut) if entry is not None]
     return _edited([*first, *seen], entries)
 
@@ -93,9 +101,25 @@ def is_baseline(entry: EntryRecord) -> bool:
     )
 
 
+def _is_change(entry: EntryRecord) -> bool:
+    return (
+        entry.kind == SYSTEM
+        and isinstance(entry.data, dict)
+        and entry.data.get("complete") is False
+    )
+
+
 def harness_error(message: str) -> str:
     """The text by which the harness tells a model of an error."""
     return f"<harness>\n[error] {message}\n</harness>"
+
+
+def _without_nothing(message: Message) -> Message:
+    """A message without its empty texts, which providers refuse."""
+    if not any(isinstance(block, TextBlock) and not block.text for block in message.content):
+        return message
+    said: list[Any] = [it for it in message.content if not isinstance(it, TextBlock) or it.text]
+    return attrs.evolve(message, content=tuple(said))
 
 
 def _say(context: list[Message], message: Message) -> None:

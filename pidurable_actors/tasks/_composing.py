@@ -14,26 +14,29 @@ from pidurable_actors._json import check_text
 from pidurable_actors.agent import (
     AGENT,
     INSTRUCTIONS,
+    LIVE,
     Agent,
     AgentServices,
-    ShownPrompt,
     prompt_change,
     resolve_agent,
     shown_prompt,
 )
 from pidurable_actors.models import ModelInfo, ToolSpec, estimate_tokens
 from pidurable_actors.records import (
+    SYSTEM,
     EntryDraft,
+    EntryId,
     EntryRecord,
+    SubmissionId,
     SystemMessage,
     model_context,
     visible_entries,
 )
-from pidurable_actors.runtime import Runtime
+from pidurable_actors.runtime import AssistantEntry, Runtime
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._hook_run import HookRun, hook_failed
 
-__all__ = ["Composed", "agent_in", "compose", "read_agent", "still_holds"]
+__all__ = ["Composed", "agent_in", "answer_at_hand", "arrived", "compose", "read_agent"]
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +81,7 @@ async def compose(runtime: Runtime) -> Composed:
     agent = await read_agent(runtime)
     entries = await runtime.transcript(runtime.conversation_id)
     shown = shown_prompt(visible_entries(entries))
-    sections = await _rendered(runtime, agent, shown)
+    sections = await _rendered(runtime, agent, entries)
     draft = prompt_change(shown, sections, agent.specs)
     known = {tool.name for tool in shown.tools}
     return Composed(
@@ -110,26 +113,56 @@ async def agent_in(tx: Tx, services: AgentServices) -> Agent:
     return resolve_agent(services.registry, services.settings(), await tx.doc(AGENT))
 
 
-async def still_holds(tx: Tx, runtime: Runtime, newest: int) -> bool:
-    """Whether nothing came behind an entry that changes what a model sees before it.
+async def arrived(tx: Tx, runtime: Runtime, newest: int) -> list[EntryRecord] | None:
+    """What came behind an entry, oldest first; None when that changes what is seen before it.
 
     Durability: stores nothing.
 
     Cancellation: the commit rolls back.
     """
-    for entry in await tx.entries(runtime.conversation_id, limit=_LOOK):
-        if entry.id <= newest:
-            return True
-        if entry.head is not None or entry.edits:
-            return False
-    return newest == 0
+    came: list[EntryRecord] = []
+    before: EntryId | None = None
+    while page := await tx.entries(runtime.conversation_id, before=before, limit=_LOOK):
+        for entry in page:
+            if entry.id <= newest:
+                return came[::-1]
+            if entry.head is not None or entry.edits:
+                return None
+            came.append(entry)
+        before = page[-1].id
+    return came[::-1]
+
+
+async def answer_at_hand(
+    tx: Tx, runtime: Runtime, entries: Sequence[EntryRecord]
+) -> EntryId | None:
+    """The whole answer that a run left which is tried again; None when it must be asked for.
+
+    It was stored, and then the run was stopped while hooks decided whether it was the end.
+
+    Durability: stores nothing.
+
+    Cancellation: the commit rolls back.
+    """
+    run = (await tx.doc(LIVE, runtime.conversation_id)).run
+    if run is None or run.turns or not run.submissions:
+        return None
+    first = await tx.submission(SubmissionId(run.submissions[0]))
+    said = [it for it in visible_entries(entries) if it.model and it.kind != SYSTEM]
+    if first.type != "retry" or not said:
+        return None
+    message = AssistantEntry.match(said[-1])
+    whole = message is not None and message.stop_reason not in ("aborted", "error")
+    return said[-1].id if whole and message is not None and not message.tool_calls else None
 
 
 _LOOK = 16
-"""Entries that may come between a look and its decision; more of them make it look again."""
+"""Entries that are read at once; mostly none has come."""
 
 
-async def _rendered(runtime: Runtime, agent: Agent, shown: ShownPrompt) -> dict[str, str]:
+async def _rendered(
+    runtime: Runtime, agent: Agent, entries: Sequence[EntryRecord]
+) -> dict[str, str]:
     texts: dict[str, str] = {}
     for extension, section in agent.sections:
         text: str | None = section.text
@@ -140,7 +173,8 @@ async def _rendered(runtime: Runtime, agent: Agent, shown: ShownPrompt) -> dict[
                     check_text(text, f"section {section.key}")
             except Exception as error:  # noqa: BLE001 - a section fails only its own part
                 hook_failed(runtime, extension, f"section {section.key}", error)
-                text = shown.sections.get(section.key)
+                # Of all entries: what was shown before a cut is what was shown last.
+                text = shown_prompt(entries).sections.get(section.key)
         if text:
             texts[section.key] = text
     if agent.instructions:

@@ -6,13 +6,15 @@ caller says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast, final, overload
 
 import attrs
 import trio
 
-from pidurable_actors._json import JSON
+from pidurable_actors._json import JSON, JsonObject, check_json, check_text, copy_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent import (
     Agent,
@@ -24,17 +26,20 @@ from pidurable_actors.agent import (
     ToolResult,
 )
 from pidurable_actors.context import Context
-from pidurable_actors.errors import InvalidValue
 from pidurable_actors.models import ModelRequest
 from pidurable_actors.records import (
+    ASSISTANT,
     AssistantMessage,
     ConversationId,
+    EntryDraft,
     TaskId,
     ToolResultMessage,
 )
+from pidurable_actors.records.codec import check_readable
 from pidurable_actors.runtime import ConversationHandle, Missing, Report, Runtime
 from pidurable_actors.session import DocumentDefinition, Tx
 from pidurable_actors.settings import Settings
+from pidurable_actors.tasks._own_commit import own_commit
 from pidurable_actors.tasks._tool_results import as_result
 
 __all__ = [
@@ -108,7 +113,7 @@ class HookRun:
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
-        return await self._runtime.commit(change)
+        return await own_commit(self._runtime, change)
 
     async def memo(self, name: str) -> JSON | Missing:
         """A memo of the extension; see `HookApi.memo`.
@@ -148,7 +153,9 @@ class HookRun:
         return await self._runtime.conversation(wanted)
 
     def _memo(self, name: str) -> str:
-        return f"pi.hook/{self._extension}/{name}"
+        # Escaped, so that no two pairs of extension and name come to the same.
+        owner = self._extension.replace("~", "~0").replace("/", "~1")
+        return f"pi.hook/{owner}/{name}"
 
 
 async def before_request(runtime: Runtime, agent: Agent, request: ModelRequest) -> ModelRequest:
@@ -174,8 +181,12 @@ async def after_response(
     Cancellation: the hooks may run again.
     """
     for name, hook in agent.hooks.get("after_response", ()):
-        found = await ask_hook(runtime, name, hook, message, returns=AssistantMessage)
-        message = cast("AssistantMessage", message if found in (None, FAILED) else found)
+        found = await ask_hook(
+            runtime, name, hook, message, returns=AssistantMessage, check=_check_answer
+        )
+        if isinstance(found, AssistantMessage):
+            # Who was asked and what that used is no matter of opinion.
+            message = attrs.evolve(found, model=message.model, usage=message.usage)
     return message
 
 
@@ -187,7 +198,7 @@ async def on_yield(runtime: Runtime, agent: Agent, message: AssistantMessage) ->
     Cancellation: the hooks may run again.
     """
     for name, hook in agent.hooks.get("on_yield", ()):
-        found = await ask_hook(runtime, name, hook, message, returns=str)
+        found = await ask_hook(runtime, name, hook, message, returns=str, check=_check_said)
         if found is not FAILED and found:
             return cast("str", found)
     return None
@@ -213,15 +224,20 @@ async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> B
 
     Cancellation: the hooks may run again.
     """
+    arguments = event.arguments
     for name, hook in agent.hooks.get("before_tool", ()):
-        found = await ask_hook(runtime, name, hook, event, returns=(Block, Rewrite))
+        # Each gets a copy: what is not returned changes nothing.
+        asked = attrs.evolve(event, arguments=_copied(arguments))
+        found = await ask_hook(
+            runtime, name, hook, asked, returns=(Block, Rewrite), check=_check_verdict
+        )
         if found is FAILED:
             return Block(f"a check of extension {name!r} failed")
         if isinstance(found, Block):
             return found
         if isinstance(found, Rewrite):
-            event = attrs.evolve(event, arguments=found.arguments)
-    return Rewrite(event.arguments)
+            arguments = _copied(found.arguments)
+    return Rewrite(arguments)
 
 
 async def after_tool(
@@ -234,16 +250,18 @@ async def after_tool(
     Cancellation: the hooks may run again.
     """
     for name, hook in agent.hooks.get("after_tool", ()):
-        with trio.move_on_after(LIMITS.hook_s) as limit:
-            found = await ask_hook(runtime, name, hook, event, result, returns=ToolResult)
+        with _in_time(runtime, name, hook):
+            found = await ask_hook(
+                runtime,
+                name,
+                hook,
+                attrs.evolve(event, arguments=_copied(event.arguments)),
+                result,
+                returns=ToolResult,
+                check=lambda it: as_result(event.tool.name, it),
+            )
             if isinstance(found, ToolResult):
-                try:
-                    result = as_result(event.tool.name, found)
-                except (TypeError, InvalidValue) as error:
-                    hook_failed(runtime, name, hook.point, error)
-        if limit.cancelled_caught:
-            late = TimeoutError(f"it took longer than {LIMITS.hook_s:g} s")
-            hook_failed(runtime, name, hook.point, late)
+                result = found
     return result
 
 
@@ -255,11 +273,18 @@ async def on_abort(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> None
     Cancellation: the hooks run again at the next open.
     """
     for name, hook in agent.hooks.get("on_abort", ()):
-        await ask_hook(runtime, name, hook, event, returns=type(None))
+        with _in_time(runtime, name, hook):
+            asked = attrs.evolve(event, arguments=_copied(event.arguments))
+            await ask_hook(runtime, name, hook, asked, returns=type(None))
 
 
 async def ask_hook(
-    runtime: Runtime, extension: str, hook: Hook, *about: object, returns: type | tuple[type, ...]
+    runtime: Runtime,
+    extension: str,
+    hook: Hook,
+    *about: object,
+    returns: type | tuple[type, ...],
+    check: Callable[[Any], object] | None = None,
 ) -> object:
     """Ask one hook.
 
@@ -269,6 +294,7 @@ async def ask_hook(
         hook: the hook.
         about: what it is given before its api.
         returns: what it may return, besides None.
+        check: raises for a value of that type that will not do.
 
     Returns:
         What it returned; `FAILED` when it raised or returned something else, which is reported.
@@ -279,12 +305,13 @@ async def ask_hook(
     """
     try:
         found = await hook.function(*about, HookRun(runtime, extension))
+        if found is not None:
+            if not isinstance(found, returns):
+                raise TypeError(f"it returned {type(found).__name__}")  # noqa: TRY301 - as its own
+            if check is not None:
+                check(found)
     except Exception as error:  # noqa: BLE001 - a hook fails only its own part
         hook_failed(runtime, extension, hook.point, error)
-        return FAILED
-    if found is not None and not isinstance(found, returns):
-        wrong = TypeError(f"it returned {type(found).__name__}")
-        hook_failed(runtime, extension, hook.point, wrong)
         return FAILED
     return found
 
@@ -301,3 +328,35 @@ def hook_failed(runtime: Runtime, extension: str, what: HookPoint | str, error: 
             conversation_id=runtime.conversation_id,
         )
     )
+
+
+@contextmanager
+def _in_time(runtime: Runtime, extension: str, hook: Hook) -> Iterator[None]:
+    """Give up a hook that holds back what must come to an end."""
+    with trio.move_on_after(LIMITS.hook_s) as limit:
+        yield
+    if limit.cancelled_caught:
+        late = TimeoutError(f"it took longer than {LIMITS.hook_s:g} s")
+        hook_failed(runtime, extension, hook.point, late)
+
+
+def _check_answer(message: AssistantMessage) -> None:
+    check_readable(EntryDraft(kind=ASSISTANT, model=(message,)))
+    for call_id, count in Counter(call.id for call in message.tool_calls).items():
+        if count > 1 or not call_id:
+            raise ValueError(f"it returned {count} calls with the id {call_id!r}")
+
+
+def _check_said(text: str) -> None:
+    check_text(text, "text")
+
+
+def _check_verdict(verdict: Block | Rewrite) -> None:
+    if isinstance(verdict, Block):
+        check_text(verdict.reason, "reason")
+    else:
+        check_json(verdict.arguments, "arguments")
+
+
+def _copied(arguments: JsonObject) -> JsonObject:
+    return cast("JsonObject", copy_json(arguments))

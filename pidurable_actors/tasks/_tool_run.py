@@ -32,6 +32,7 @@ from pidurable_actors.session import StartableTask, Tx
 from pidurable_actors.settings import AgentChoice
 from pidurable_actors.tasks._asking import Came, follow
 from pidurable_actors.tasks._nested import NestedInput, call_tool
+from pidurable_actors.tasks._own_commit import own_commit
 
 __all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun", "shown_output"]
 
@@ -150,7 +151,7 @@ class ToolRun:
         Cancellation: `Cancelled` means that nothing was stored.
         """
         self._check()
-        return await self._runtime.commit(change)
+        return await own_commit(self._runtime, change)
 
     async def memo(self, name: str) -> JSON | Missing:
         """The value recorded under `name`.

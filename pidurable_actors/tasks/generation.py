@@ -43,7 +43,13 @@ from pidurable_actors.agent import (
 )
 from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
-from pidurable_actors.models import Accumulator, ModelInfo, ModelProvider, ModelRequest
+from pidurable_actors.models import (
+    Accumulator,
+    ModelInfo,
+    ModelOptions,
+    ModelProvider,
+    ModelRequest,
+)
 from pidurable_actors.records import (
     ASSISTANT,
     USER,
@@ -92,7 +98,7 @@ from pidurable_actors.tasks._attempt import (
     has_stored_half,
     keep_half,
 )
-from pidurable_actors.tasks._composing import Composed, compose, read_agent, still_holds
+from pidurable_actors.tasks._composing import Composed, answer_at_hand, arrived, compose, read_agent
 from pidurable_actors.tasks._hook_run import after_response, after_tools, before_request, on_yield
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import (
@@ -124,13 +130,13 @@ class Prepare(Checkpoint, phase="prepare"):
 class Request(Checkpoint, phase="request"):
     """The model is asked; `newest` is the last entry that it sees.
 
-    `most` is how many tokens a budget leaves for the answer.
+    `options` are those that were chosen, with an answer no longer than what a budget leaves.
     """
 
     model: str
     attempt: int
     newest: int
-    most: int | None = None
+    options: ModelOptions | None = None
 
 
 @attrs.frozen
@@ -350,10 +356,14 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     def _deciding(self, composed: Composed, attempt: int, model: str | None) -> Decide:
         async def decide(tx: Tx) -> Next[Answer] | None:
-            if not await still_holds(tx, self.runtime, composed.newest):
+            came = await arrived(tx, self.runtime, composed.newest)
+            if came is None:
                 return None
             if not composed.asks:
                 return await self._nothing_to_ask(tx)
+            answer = await answer_at_hand(tx, self.runtime, composed.entries)
+            if answer is not None:
+                return Continue(Yield(answer))
             if model is None:
                 detail = "the conversation has no model; give it one with configure(model=...)"
                 await fail_run(tx, self.conversation_id, "no_model", detail)
@@ -361,7 +371,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             granted = await self._reserve(tx, composed, model)
             if isinstance(granted, Refused):
                 return await self._over_budget(tx, granted.detail)
-            entries, newest = composed.entries, composed.newest
+            entries = [*composed.entries, *came]
+            newest = entries[-1].id if entries else 0
             if composed.prompt is not None:
                 made = tx.append_entry(self.conversation_id, composed.prompt)
                 entries, newest = [*entries, made], made.id
@@ -373,7 +384,11 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             generation.retry_at_ms = None
             generation.error = None
             generation.partial = []
-            return Continue(Request(model, attempt, newest, granted.most))
+            options = composed.agent.options
+            if granted.most is not None:
+                options = attrs.evolve(options, max_output_tokens=granted.most)
+            chosen = None if options == ModelOptions() else options
+            return Continue(Request(model, attempt, newest, chosen))
 
         return decide
 
@@ -457,9 +472,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             model_id=model_id,
             messages=model_context(entries),
             tools=shown_prompt(entries).tools,
-            options=attrs.evolve(
-                agent.options, max_output_tokens=at.most or agent.options.max_output_tokens
-            ),
+            options=at.options or ModelOptions(),
             session_id=session,
         )
         return provider, await before_request(self.runtime, agent, request)

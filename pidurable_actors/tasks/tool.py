@@ -14,12 +14,12 @@ often, aborted, or its tool is gone.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject, copy_json
+from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.agent import (
     CALLER,
     LIVE,
@@ -116,8 +116,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         Cancellation: runs again in full.
         """
         block, unusable = await self._read_call()
-        agent = await read_agent(self.runtime)
-        tool = agent.tool(self.input.tool_name, self.called_by)
+        agent, tool = await self._resolve()
         if tool is None:
             return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
         if not self._is_allowed(tool):
@@ -171,8 +170,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         if self._taken is not None:
             # The code that the intent was stored for, whatever was installed since.
             return await self._run(self._taken[1], at)
-        agent = await read_agent(self.runtime)
-        tool = agent.tool(self.input.tool_name, self.called_by)
+        agent, tool = await self._resolve()
         if tool is not None:
             self._taken = agent, tool
         if tool is not None and at.replay == tool.replay == "safe":
@@ -188,11 +186,12 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: runs again at the next open.
         """
-        agent = await read_agent(self.runtime)
-        tool = agent.tool(self.input.tool_name, self.called_by)
+        agent, tool = self._taken or await self._resolve()
         if tool is not None and agent.hooks.get("on_abort"):
             block, _ = await self._read_call()
-            await on_abort(self.runtime, agent, self._event(tool, block.arguments))
+            intent = (checkpoint_in(self.runtime.record) or {}).get("arguments")
+            arguments = intent if isinstance(intent, dict) else block.arguments
+            await on_abort(self.runtime, agent, self._event(tool, arguments))
         message = f"Tool {self.input.tool_name} was aborted{_perhaps(self.runtime.record)}"
         return await self._fail("aborted", message, self._run_now)
 
@@ -342,11 +341,14 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
     # --- looking up ---
 
+    async def _resolve(self) -> tuple[Agent, Tool | None]:
+        """What the conversation runs with now, and the tool of the call in it."""
+        agent = await read_agent(self.runtime)
+        return agent, agent.tool(self.input.tool_name, self.called_by)
+
     def _event(self, tool: Tool, arguments: JsonObject) -> ToolCallEvent:
-        # A copy, so that a hook that changes its arguments changes nothing else.
-        own = cast(JsonObject, copy_json(arguments))
         return ToolCallEvent(
-            call_id=self.input.call_id, tool=tool, arguments=own, called_by=self.called_by
+            call_id=self.input.call_id, tool=tool, arguments=arguments, called_by=self.called_by
         )
 
     def _is_allowed(self, tool: Tool) -> bool:

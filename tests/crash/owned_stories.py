@@ -41,6 +41,8 @@ from pidurable_actors.testing import World
 from tests._agents import MODEL, call, calling
 from tests.crash.budget_stories import BUDGETS
 from tests.crash.document_stories import DOCUMENTS
+from tests.crash.hook_stories import HOOKS
+from tests.crash.inbox_stories import INBOXES
 from tests.crash.nested_stories import NESTED
 from tests.crash.stories import (
     SETTINGS,
@@ -492,5 +494,7 @@ ALL: Final[Mapping[str, Told]] = {
     **NESTED,
     **DOCUMENTS,
     **BUDGETS,
+    **INBOXES,
+    **HOOKS,
 }
 """Every story of the product."""

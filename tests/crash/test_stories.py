@@ -24,6 +24,8 @@ SMALL = (
     "retrying clients",
     "checkout, expired card",
     "checkout, aborted",
+    "inbox, aborted",
+    "hooks, an abort",
     "migration",
 )
 """Stories for which every pair of crashes is tried each time; the others with ``-m soak``."""

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pytest import mark
 
 from pidurable_actors import Conversation, Reply, ScriptedModel, tool
 from pidurable_actors.models import ScriptedContext
-from pidurable_actors.records import AssistantMessage, Message, ToolResultMessage, UserMessage
+from pidurable_actors.records import AssistantMessage, UserMessage
 from tests._agents import call, calling, open_agent, short
+from tests._strict import check_strictly
 from tests.documents.kit import Place
-
-
-def check_strictly(messages: Sequence[Message]) -> None:
-    """Every call has exactly one result, right after its answer and in the order of the calls."""
-    assert isinstance(messages[0], UserMessage)
-    at = 0
-    while at < len(messages):
-        message = messages[at]
-        at += 1
-        assert not isinstance(message, ToolResultMessage), f"a result without a call: {message}"
-        if isinstance(message, AssistantMessage):
-            for made in message.tool_calls:
-                result = messages[at]
-                assert isinstance(result, ToolResultMessage), f"{made.id} has no result"
-                assert result.call_id == made.id
-                at += 1
 
 
 @tool()
@@ -43,7 +26,7 @@ async def right() -> str:
 
 def script(ctx: ScriptedContext) -> Reply:
     """Two rounds of calls for "go", with call ids that come again; anything else is answered."""
-    check_strictly(ctx.messages)
+    check_strictly(ctx.messages, ctx.request.tools)
     if ctx.user_text != "go":
         return Reply(f"re: {ctx.user_text}")
     asked = [it for it in ctx.messages if isinstance(it, UserMessage)]
@@ -114,7 +97,7 @@ async def test_a_fork_of_a_run_that_goes_on_is_idle_and_asks_on_its_own(place: P
     """The parent waits for a slow answer; the fork is asked, answers, and disturbs nothing."""
 
     def slow(ctx: ScriptedContext) -> Reply:
-        check_strictly(ctx.messages)
+        check_strictly(ctx.messages, ctx.request.tools)
         return Reply(f"re: {ctx.user_text}", delay_s=60 if ctx.user_text == "slow" else 0)
 
     async with open_agent(place(), ScriptedModel(slow)) as agent:

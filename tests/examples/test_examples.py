@@ -203,6 +203,73 @@ All is well: every host answers.
 -- idle; 38 tokens, tool calls: 1
 """
 
+PLAN_MODE: Final = """\
+killed -9
+pi.user: Write the news.
+pi.system: <mode>
+Plan.
+</mode>
+pi.assistant: On it.
+pi.tool-result: <harness>
+[error] Tool write was blocked: plan first
+</harness>
+pi.assistant: On it.
+pi.tool-result: news is empty
+pi.assistant: On it.
+pi.tool-result: news may be written
+pi.system: <mode status="changed">
+Carry out the plan.
+</mode>
+pi.assistant: On it.
+pi.tool-result: news is written
+pi.assistant: On it.
+again 0
+"""
+
+REVIEWER: Final = """\
+writer (Write! with read, write): Write the news.
+reviewer (Review! with read): It is written.
+the reviewer says: Write "well" with two l.
+writer (Write! with read, write): Write "well" with two l.
+reviewer (Review! with read): It is written.
+the reviewer says: Good.
+the news: All is well.
+"""
+
+INBOX: Final = """\
+killed: exit code -9
+the first: done
+a follow-up: done
+another: withdrawn
+a steer: done
+a write: done
+a reset: done
+  pi.user: Measure the ants.
+  pi.assistant: Let me see.
+  pi.tool-result: ants: 42
+  example.note: {'text': 'It rains.'}
+  pi.reset: So far: ants are 42.
+  pi.user: In inches!
+  pi.assistant: I read: In inches!
+  pi.user: Now the bees.
+  pi.assistant: I read: Now the bees.
+again: exit code 0
+"""
+
+RELOAD: Final = """\
+  told of: Look a price up, as of monday.
+tuesday's code is installed, while monday's is at work
+tea: the price of monday
+  told of: Look a price up, as of tuesday.
+salt: the price of tuesday
+  told of:
+<harness>
+[error] Tool price is not available
+</harness>
+  told of: Look a price up, as of friday.
+rice: the price of friday
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -218,6 +285,10 @@ PROMISES: Final = [
     ("todo_state.py", [], TODO_STATE),
     ("forks.py", [], FORKS),
     ("terminal_view.py", [], TERMINAL_VIEW),
+    ("plan_mode.py", [], PLAN_MODE),
+    ("reviewer.py", [], REVIEWER),
+    ("inbox.py", [], INBOX),
+    ("reload.py", [], RELOAD),
 ]
 
 

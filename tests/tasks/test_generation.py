@@ -58,7 +58,7 @@ async def test_the_phase_of_a_run_is_in_its_record() -> None:
         checkpoint = dict(record.state.checkpoint)
         (newest,) = [entry.id for entry in await agent.entries()]
         assert cast("int", checkpoint.pop("newest")) >= newest
-        assert checkpoint == {"phase": "request", "model": MODEL, "attempt": 1, "most": None}
+        assert checkpoint == {"phase": "request", "model": MODEL, "attempt": 1, "options": None}
         await trio.sleep(10)
         state = (await agent.generation()).state
         assert isinstance(state, Waiting)

@@ -44,8 +44,8 @@ def submissions_settled_once(world: World) -> None:
     """Each submission goes forward only and is settled once; an open one will be settled.
 
     An answer is there exactly when an input is done, a reason exactly when it is unanswered; no two
-    submissions have one entry. What waits in a conversation without a run waits after a failed run,
-    for the next submission; a queued write never does.
+    submissions have one entry, but for the retries of one. What waits in a conversation without a
+    run waits after a failed run, for the next submission; a queued write never does.
 
     Raises:
         AssertionError: one went back, was settled again, is incomplete, or is forgotten.
@@ -57,6 +57,8 @@ def submissions_settled_once(world: World) -> None:
         _check_step(commit, newest.get(after.id), after)
         _check_whole(after)
         newest[after.id] = after
+        if after.type == "retry":
+            continue  # it stands for the input of a run that failed, and has the entry of that
         if after.entry is not None and entries.setdefault(after.entry, after.id) != after.id:
             raise _broken(after, f"has entry {after.entry}, as {entries[after.entry]} has.")
     for conversation_id in {record.conversation_id for record in newest.values()}:
@@ -76,7 +78,7 @@ def _check_step(commit: int, before: SubmissionRecord | None, after: SubmissionR
 
 
 def _check_whole(record: SubmissionRecord) -> None:
-    answered = record.status == "done" and record.type == "input"
+    answered = record.status == "done" and record.type != "write"
     if (record.answer is not None) != answered:
         raise _broken(record, f"is {record.status} with answer {record.answer}.")
     if (record.reason is not None) != (record.status == "unanswered"):
