@@ -185,7 +185,8 @@ class CompactionSettings:
 
     The size of a request is estimated from what is stored, as `estimate_tokens` says. Above
     ``context_window - reserve_tokens`` the next request waits for a compaction; above that less
-    `background_tokens` one is made beside the run.
+    `background_tokens` one is made beside the run. For a small window neither is less than half of
+    what it is taken from, and no more than half of the first is kept.
 
     Attributes:
         enabled: whether it happens by itself.

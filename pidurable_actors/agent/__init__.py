@@ -14,6 +14,14 @@ from pidurable_actors.agent._budgets import (
     reserve,
     wall_limit,
 )
+from pidurable_actors.agent._compacting import (
+    CompactionPlan,
+    compaction_ended,
+    compaction_failed,
+    failures_under,
+    plan_compaction,
+    start_compaction,
+)
 from pidurable_actors.agent._documents import (
     AGENT,
     BUDGET,
@@ -59,8 +67,10 @@ from pidurable_actors.agent._hooks import (
     hook,
 )
 from pidurable_actors.agent._inbox import (
+    outdates,
     place_steering,
     place_writes,
+    summary_waits,
     withdraw,
     withdraw_inputs,
 )
@@ -99,6 +109,8 @@ from pidurable_actors.agent._sections import (
 from pidurable_actors.agent._services import (
     CALLER,
     AgentServices,
+    CompactionInput,
+    CompactionReason,
     GenerationInput,
 )
 from pidurable_actors.agent._tool import (
@@ -152,6 +164,9 @@ __all__ = [
     "Caller",
     "CompactionEvent",
     "CompactionFailure",
+    "CompactionInput",
+    "CompactionPlan",
+    "CompactionReason",
     "CompactionState",
     "ExecutionMode",
     "Extension",
@@ -195,16 +210,21 @@ __all__ = [
     "answer_run",
     "check_agent",
     "choose",
+    "compaction_ended",
+    "compaction_failed",
     "count_call",
     "count_request",
     "count_run",
     "fail_run",
+    "failures_under",
     "fork_conversation",
     "go_on",
     "hook",
     "new_conversation",
+    "outdates",
     "place_steering",
     "place_writes",
+    "plan_compaction",
     "priced",
     "prompt_change",
     "release",
@@ -214,6 +234,8 @@ __all__ = [
     "retry_run",
     "section",
     "shown_prompt",
+    "start_compaction",
+    "summary_waits",
     "takes_api",
     "tokens_of",
     "tool",

@@ -127,12 +127,14 @@ class CompactionState:
     """A compaction under way.
 
     `reason` is ``manual``, ``background``, ``threshold`` or ``overflow``; while a `blocking` one is
-    under way, no input is placed and no request is sent.
+    under way, no input is placed and no request is sent. `policy` is a digest of the settings and
+    the models that it began with.
     """
 
     task_id: int = 0
     reason: str = "manual"
     blocking: bool = True
+    policy: str = ""
 
 
 @attrs.define

@@ -20,6 +20,7 @@ from pidurable_actors.records import (
     ConversationId,
     EntryDraft,
     EntryId,
+    EntryRecord,
     SubmissionId,
     SubmissionRecord,
     UnansweredReason,
@@ -27,10 +28,12 @@ from pidurable_actors.records import (
 from pidurable_actors.session import Tx
 
 __all__ = [
+    "outdates",
     "place_inputs",
     "place_steering",
     "place_writes",
     "queue",
+    "summary_waits",
     "withdraw",
     "withdraw_inputs",
 ]
@@ -55,8 +58,8 @@ async def queue(tx: Tx, submission: SubmissionRecord) -> None:
 async def place_writes(tx: Tx, conversation_id: ConversationId) -> bool:
     """Append the queued writes, oldest first.
 
-    A summary that would let the model's view begin before where it begins now is not placed; it is
-    ``unanswered`` with reason ``stale``.
+    A summary that is out of date is not placed; it is ``unanswered`` with reason ``stale``: the
+    model's view begins later than it would let it begin, or what it stands for was edited since.
 
     Returns:
         Whether the last of them took the question of a run under way out of the model's sight.
@@ -82,6 +85,35 @@ async def place_writes(tx: Tx, conversation_id: ConversationId) -> bool:
         # The question that a retry would go on with is out of sight.
         live.run_failure.submissions = []
     return cut
+
+
+def outdates(entry: EntryRecord, first: EntryId) -> bool:
+    """Whether an entry puts a summary out of date that was begun before it.
+
+    Args:
+        entry: it came after the summary was begun.
+        first: the first entry that the summary does not stand for.
+    """
+    cut = entry.head is not None and entry.head > first
+    # What an edit hides, or says otherwise, must not be read in a summary.
+    return cut or any(edit.entry_id < first for edit in entry.edits)
+
+
+async def summary_waits(tx: Tx, conversation_id: ConversationId) -> bool:
+    """Whether the summary of a compaction waits for its place among the queued writes.
+
+    Durability: stores nothing.
+
+    Cancellation: the commit rolls back.
+    """
+    inbox = await tx.doc(INBOX, conversation_id)
+    if inbox.writes:
+        for item in inbox.items:
+            if _is_write(item):
+                submission = await tx.submission(SubmissionId(item.submission_id))
+                if _draft_of(submission).kind == COMPACTION:
+                    return True
+    return False
 
 
 async def place_steering(tx: Tx, services: AgentServices, conversation_id: ConversationId) -> None:
@@ -155,9 +187,9 @@ async def withdraw_inputs(tx: Tx, conversation_id: ConversationId) -> None:
 
 
 async def _is_stale(tx: Tx, conversation_id: ConversationId, draft: EntryDraft) -> bool:
-    """Whether the model's view has come to begin later than a summary would let it begin."""
+    """Whether something came after a summary was begun that puts it out of date."""
     data = draft.data if isinstance(draft.data, dict) else {}
-    seen, head = data.get("seen"), draft.head or 0
+    seen, first = data.get("seen"), draft.head or EntryId(0)
     if not isinstance(seen, int):
         return False
     before: EntryId | None = None
@@ -165,7 +197,7 @@ async def _is_stale(tx: Tx, conversation_id: ConversationId, draft: EntryDraft) 
         for entry in page:
             if entry.id <= seen:
                 return False
-            if entry.head is not None and entry.head > head:
+            if outdates(entry, first):
                 return True
         before = page[-1].id
     return False

@@ -6,7 +6,7 @@ Handed to tasks by the harness under its own type; nothing here is stored.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -18,7 +18,10 @@ from pidurable_actors.models import Models
 from pidurable_actors.session import StartableTask
 from pidurable_actors.settings import Settings
 
-__all__ = ["CALLER", "AgentServices", "GenerationInput"]
+__all__ = ["CALLER", "AgentServices", "CompactionInput", "CompactionReason", "GenerationInput"]
+
+CompactionReason: TypeAlias = Literal["manual", "background", "threshold", "overflow"]
+"""Why a compaction is made: asked for, in good time, before a request, after a refused one."""
 
 CALLER: Final[ContextKey[JsonObject]] = ContextKey("caller")
 """Who a run works for: the `caller` stored with its first submission.
@@ -35,6 +38,19 @@ class GenerationInput:
 
 
 @attrs.frozen(kw_only=True)
+class CompactionInput:
+    """Input of ``pi.compaction``.
+
+    Attributes:
+        reason: why it is made.
+        instructions: what the summary should heed, as whoever asked for it says.
+    """
+
+    reason: CompactionReason = "manual"
+    instructions: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class AgentServices:
     """The process's side of agents.
 
@@ -44,6 +60,7 @@ class AgentServices:
         settings: read live.
         chance: jitter and keys.
         generation: the task class that answers a run.
+        compaction: the task class that summarizes.
     """
 
     registry: Registry
@@ -51,3 +68,4 @@ class AgentServices:
     settings: Callable[[], Settings]
     chance: Chance
     generation: StartableTask[GenerationInput]
+    compaction: StartableTask[CompactionInput]

@@ -22,6 +22,7 @@ from pidurable_actors.agent import (
     choose,
     fork_conversation,
     retry_run,
+    start_compaction,
     withdraw_inputs,
 )
 from pidurable_actors.context import Context, within
@@ -190,6 +191,60 @@ class Conversation(ConversationReading):
                 Binding(self.id),
             )
         return Submission(record.id, self.id, self._core)
+
+    async def compact(
+        self,
+        instructions: str | None = None,
+        *,
+        background: bool = False,
+        context: Context | None = None,
+    ) -> TaskId:
+        """Replace the older part of what the model sees by a summary; the history stays.
+
+        A task writes the summary, with a model, and hands it in as a `write`: it is placed at once
+        when no run is going, else at the next boundary. The newest turns are kept word for word, as
+        the settings say. The running request and tools go on meanwhile; inputs and the next request
+        wait for the end, unless it is made in the background.
+
+        One that is under way is returned, whatever it was asked for with; a call that is not in the
+        background makes inputs and the next request wait for it. The code of a tool or a hook may
+        ask for one, and a tool may wait for it; its summary is placed at the next boundary.
+
+        Args:
+            instructions: what the summary should heed besides.
+            background: nothing waits for it, and an ordinary abort does not stop it.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Returns:
+            The task, for `Harness.wait_for_task`. It completes with ``submission``, ``entry``,
+            ``tokens_before`` and ``tokens_after``; it fails when there is nothing to summarize, a
+            hook skips it, the model fails, or the summary is no shorter than what it stands for.
+
+        Raises:
+            InvalidValue: the instructions cannot be stored.
+            TaskRefused: the task that owns the conversation is ending or has ended.
+            ReadOnlySession, HarnessClosed, SessionFailed, CommitReentered: as named.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return the task is stored; it goes on even if the process dies now.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        if instructions is not None:
+            _as_blocks(instructions)
+        with within(context):
+            self._core.need_progress()
+            return await self._core.commit(
+                lambda tx: start_compaction(
+                    tx,
+                    self._core.services,
+                    self.id,
+                    reason="manual",
+                    instructions=instructions,
+                    background=background,
+                ),
+                Binding(self.id),
+            )
 
     async def _admit(
         self,

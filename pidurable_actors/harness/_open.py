@@ -25,6 +25,7 @@ from pidurable_actors.runtime import ConversationDoor, ProgressBoard, Report, Re
 from pidurable_actors.session import CommitWitness
 from pidurable_actors.settings import Settings
 from pidurable_actors.storage import Storage
+from pidurable_actors.tasks.compaction import Compaction
 from pidurable_actors.tasks.generation import Generation
 from pidurable_actors.views import Hub
 
@@ -84,6 +85,7 @@ async def open_harness(
         settings=policy,
         chance=chance or SystemChance(),
         generation=Generation,
+        compaction=Compaction,
     )
     board, hub = ProgressBoard(), Hub()
     provided: dict[type, object] = {AgentServices: services, ProgressBoard: board}

@@ -109,10 +109,12 @@ from pidurable_actors.records._tasks import (
     is_live,
 )
 from pidurable_actors.records._transcript import (
+    LEFT_OUT,
     harness_error,
     is_baseline,
     model_context,
     newest_head,
+    paired_results,
     visible_entries,
 )
 
@@ -120,6 +122,7 @@ __all__ = [
     "ASSISTANT",
     "COMPACTION",
     "ENDED",
+    "LEFT_OUT",
     "RESET",
     "ROOT_ID",
     "SYSTEM",
@@ -208,6 +211,7 @@ __all__ = [
     "model_context",
     "newest_head",
     "operations_from_json",
+    "paired_results",
     "same_ends",
     "same_json",
     "text_of",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -27,10 +27,20 @@ from pidurable_actors.records._messages import (
     UserMessage,
 )
 
-__all__ = ["harness_error", "is_baseline", "model_context", "newest_head", "visible_entries"]
+__all__ = [
+    "LEFT_OUT",
+    "harness_error",
+    "is_baseline",
+    "model_context",
+    "newest_head",
+    "paired_results",
+    "visible_entries",
+]
 
-_LEFT_OUT = ("aborted", "error")
-_Paired: TypeAlias = dict[tuple[int, int], ToolResultMessage]
+LEFT_OUT: Final = ("aborted", "error")
+"""Stop reasons of answers that a model is not shown again."""
+
+_Paired: TypeAlias = dict[tuple[int, int], int]
 
 
 def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
@@ -44,18 +54,21 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
         for entry in visible_entries(entries)
         for message in entry.model or ()
     ]
-    results = _paired(shown)
+    results = paired_results(shown)
     context: list[Message] = []
     for at, message in enumerate(shown):
         match message:
             case ToolResultMessage():
                 continue
             case AssistantMessage():
-                if message.stop_reason in _LEFT_OUT or not message.content:
+                if message.stop_reason in LEFT_OUT or not message.content:
                     continue
                 _say(context, message)
                 for number, call in enumerate(message.tool_calls):
-                    context.append(results.get((at, number)) or _no_result(call.id, call.name))
+                    result = results.get((at, number))
+                    context.append(
+                        _no_result(call.id, call.name) if result is None else shown[result]
+                    )
             case _:
                 _say(context, message)
     return tuple(context)
@@ -122,6 +135,26 @@ def _without_nothing(message: Message) -> Message:
     return attrs.evolve(message, content=tuple(said))
 
 
+def paired_results(shown: Sequence[Message]) -> _Paired:
+    """The place of each call's result, by the place of its answer and that of the call in it.
+
+    Providers use call ids again in later answers: a result belongs to the newest answer before it
+    that has a call of that id, and to the first of its calls that has none yet. One that finds no
+    such call, because it is orphaned or comes twice, belongs to nothing.
+    """
+    paired: _Paired = {}
+    waiting: dict[str, deque[tuple[int, int]]] = {}
+    for at, message in enumerate(shown):
+        if isinstance(message, AssistantMessage):
+            calls: defaultdict[str, deque[tuple[int, int]]] = defaultdict(deque)
+            for number, call in enumerate(message.tool_calls):
+                calls[call.id].append((at, number))
+            waiting.update(calls)
+        elif isinstance(message, ToolResultMessage) and waiting.get(message.call_id):
+            paired[waiting[message.call_id].popleft()] = at
+    return paired
+
+
 def _say(context: list[Message], message: Message) -> None:
     """Add a message; what the same side said just before becomes one with it."""
     before = context[-1] if context else None
@@ -140,26 +173,6 @@ def _say(context: list[Message], message: Message) -> None:
         context[-1] = attrs.evolve(message, content=before.content + message.content)
     else:
         context.append(message)
-
-
-def _paired(shown: Sequence[Message]) -> _Paired:
-    """The result of each call, by the positions of its answer and of the call in it.
-
-    Providers use call ids again in later answers: a result belongs to the newest answer before it
-    that has a call of that id, and to the first of its calls that has none yet. One that finds no
-    such call, because it is orphaned or comes twice, belongs to nothing.
-    """
-    paired: _Paired = {}
-    waiting: dict[str, deque[tuple[int, int]]] = {}
-    for at, message in enumerate(shown):
-        if isinstance(message, AssistantMessage):
-            calls: defaultdict[str, deque[tuple[int, int]]] = defaultdict(deque)
-            for number, call in enumerate(message.tool_calls):
-                calls[call.id].append((at, number))
-            waiting.update(calls)
-        elif isinstance(message, ToolResultMessage) and waiting.get(message.call_id):
-            paired[waiting[message.call_id].popleft()] = message
-    return paired
 
 
 def _edited(seen: list[EntryRecord], entries: Sequence[EntryRecord]) -> list[EntryRecord]:

@@ -114,6 +114,35 @@ class ConversationHandle(Protocol):
         """
         ...
 
+    async def compact(self, instructions: str | None = None, *, background: bool = False) -> TaskId:
+        """Replace the older part of what the model sees by a summary; the task that writes it.
+
+        Durability: on return the task is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        ...
+
+    async def reset(
+        self, handoff: str | None = None, *, request_id: str | None = None
+    ) -> SubmissionHandle:
+        """Let the model see nothing of what came before.
+
+        Durability: on return it is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        ...
+
+    async def retry(self, *, request_id: str | None = None) -> SubmissionHandle:
+        """Go on with the run that ended unanswered.
+
+        Durability: on return the run is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored.
+        """
+        ...
+
     async def abort(self, *, reason: str = "", background: bool = False) -> None:
         """Stop what runs there, and wait until idle.
 

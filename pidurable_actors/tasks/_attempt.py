@@ -25,6 +25,7 @@ from pidurable_actors.tasks._half_answer import has_half, take_half, write_half
 
 __all__ = [
     "Attempt",
+    "begin_attempt",
     "count_usage",
     "forget_half",
     "generation_state",
@@ -76,6 +77,22 @@ async def generation_state(tx: Tx, runtime: Runtime) -> GenerationState:
     if live.generation is None:
         live.generation = GenerationState(task_id=runtime.task_id)
     return live.generation
+
+
+async def begin_attempt(tx: Tx, runtime: Runtime, number: int) -> None:
+    """Show that a request of the present turn begins.
+
+    Durability: stored with the commit of `tx`.
+
+    Cancellation: the commit rolls back.
+    """
+    live = await tx.doc(LIVE, runtime.conversation_id)
+    generation = await generation_state(tx, runtime)
+    generation.turn = 1 + (0 if live.run is None else live.run.turns)
+    generation.attempt = number
+    generation.retry_at_ms = None
+    generation.error = None
+    generation.partial = []
 
 
 async def has_stored_half(tx: Tx, runtime: Runtime) -> bool:

@@ -19,9 +19,12 @@ from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent import (
     Agent,
     Block,
+    CompactionEvent,
     Hook,
     HookPoint,
     Rewrite,
+    Skip,
+    Summary,
     ToolCallEvent,
     ToolResult,
 )
@@ -49,6 +52,7 @@ __all__ = [
     "after_tool",
     "after_tools",
     "ask_hook",
+    "before_compact",
     "before_request",
     "before_tool",
     "hook_failed",
@@ -276,6 +280,22 @@ async def on_abort(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> None
         with _in_time(runtime, name, hook):
             asked = attrs.evolve(event, arguments=_copied(event.arguments))
             await ask_hook(runtime, name, hook, asked, returns=type(None))
+
+
+async def before_compact(
+    runtime: Runtime, agent: Agent, event: CompactionEvent
+) -> Skip | Summary | None:
+    """What the first hook says that decides; None when a model is to be asked.
+
+    Durability: stores nothing of itself.
+
+    Cancellation: the hooks may run again.
+    """
+    for name, hook in agent.hooks.get("before_compact", ()):
+        found = await ask_hook(runtime, name, hook, event, returns=(Skip, Summary))
+        if isinstance(found, Skip | Summary):
+            return found
+    return None
 
 
 async def ask_hook(

@@ -16,10 +16,10 @@ from pidurable_actors.agent import (
     wall_limit,
 )
 from pidurable_actors.records import Usage
-from pidurable_actors.runtime import Report, Runtime
+from pidurable_actors.runtime import Runtime
 from pidurable_actors.session import Tx
 
-__all__ = ["call_time_s", "reserve_call", "tell_near"]
+__all__ = ["call_time_s", "reserve_call"]
 
 
 async def reserve_call(tx: Tx, runtime: Runtime, agent: Agent, tool: Tool) -> Granted | Refused:
@@ -46,16 +46,3 @@ async def call_time_s(runtime: Runtime, agent: Agent, tool: Tool) -> float | Non
     wall = await runtime.look(lambda tx: wall_limit(tx, services, agent))
     left_s = min(math.inf if own_s is None else own_s, math.inf if wall is None else wall.left)
     return None if left_s == math.inf else max(left_s, 0.0)
-
-
-def tell_near(runtime: Runtime, granted: Granted) -> None:
-    """Tell the host of the limits that are near."""
-    for limit in granted.near:
-        runtime.tell(
-            Report(
-                kind="budget_near",
-                detail=limit,
-                task_id=runtime.task_id,
-                conversation_id=runtime.conversation_id,
-            )
-        )

@@ -12,7 +12,8 @@ Size: one state machine; its phases and the ways a request can end are read toge
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -26,9 +27,7 @@ from pidurable_actors.agent import (
     Agent,
     AgentServices,
     GenerationInput,
-    Granted,
     Limit,
-    Need,
     Refused,
     answer_run,
     fail_run,
@@ -36,8 +35,6 @@ from pidurable_actors.agent import (
     place_writes,
     priced,
     release,
-    reserve,
-    reset_run,
     shown_prompt,
     wall_limit,
 )
@@ -45,7 +42,6 @@ from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
 from pidurable_actors.models import (
     Accumulator,
-    ModelInfo,
     ModelOptions,
     ModelProvider,
     ModelRequest,
@@ -81,7 +77,6 @@ from pidurable_actors.runtime import (
     Outcome,
     ProgressBoard,
     Report,
-    ReportKind,
     SleepUntil,
     TaskActor,
     WaitFor,
@@ -92,14 +87,24 @@ from pidurable_actors.session import Tx
 from pidurable_actors.tasks._asking import ask
 from pidurable_actors.tasks._attempt import (
     Attempt,
+    begin_attempt,
     count_usage,
     forget_half,
     generation_state,
     has_stored_half,
     keep_half,
 )
-from pidurable_actors.tasks._composing import Composed, answer_at_hand, arrived, compose, read_agent
+from pidurable_actors.tasks._composing import Composed, compose, read_agent
+from pidurable_actors.tasks._deciding import (
+    Answered,
+    Ask,
+    Ended,
+    decide,
+    nothing_to_ask,
+    tell_near,
+)
 from pidurable_actors.tasks._hook_run import after_response, after_tools, before_request, on_yield
+from pidurable_actors.tasks._making_room import Room, Tried, room_after_refusal
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import (
     answer_unstarted,
@@ -116,14 +121,20 @@ from pidurable_actors.tasks.tool import ToolTask
 __all__ = ["Generation", "Prepare", "Request", "Retry", "Tools", "Yield"]
 
 Answer: TypeAlias = int | None
-Decide: TypeAlias = Callable[[Tx], Awaitable[Next[Answer] | None]]
 
 
 @attrs.frozen
 class Prepare(Checkpoint, phase="prepare"):
-    """The next request is to be decided; `waited` counts the compactions that it waited for."""
+    """The next request is to be decided; `waited` counts the compactions that it waited for.
+
+    Of a turn that is tried again: which request of it this is, who was asked before, and what was
+    done for its room.
+    """
 
     waited: int = 0
+    attempt: int = 1
+    model: str | None = None
+    tried: Tried | None = None
 
 
 @attrs.frozen
@@ -137,6 +148,7 @@ class Request(Checkpoint, phase="request"):
     attempt: int
     newest: int
     options: ModelOptions | None = None
+    tried: Tried | None = None
 
 
 @attrs.frozen
@@ -145,6 +157,7 @@ class Retry(Checkpoint, phase="retry"):
 
     model: str
     attempt: int
+    tried: Tried | None = None
 
 
 @attrs.frozen
@@ -167,7 +180,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     _attempt: Attempt | None = None
     _composed: Composed | None = None
-    _near: tuple[str, ...] = ()
+    _asked: Ask | None = None
     _wall: Limit | None = None
 
     def start(self) -> Prepare:
@@ -182,7 +195,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-        return await self._prepare(waited=at.waited)
+        return await self._prepare(at)
 
     @phase(Retry)
     async def retry(self, at: Retry) -> Next[Answer]:
@@ -192,7 +205,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-        return await self._prepare(attempt=at.attempt, model=at.model)
+        return await self._prepare(Prepare(attempt=at.attempt, model=at.model, tried=at.tried))
 
     @phase(Request)
     async def request(self, at: Request) -> Next[Answer]:
@@ -236,7 +249,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         ended: Next[Answer] | None = await self.commit(
             lambda tx: self._end_round(tx, EntryId(at.entry), len(calls))
         )
-        return await self._prepare() if ended is None else ended
+        return await self._prepare(Prepare()) if ended is None else ended
 
     @phase(Yield)
     async def yield_(self, at: Yield) -> Next[Answer]:
@@ -317,97 +330,50 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     # --- asking ---
 
-    async def _prepare(
-        self, *, waited: int = 0, attempt: int = 1, model: str | None = None
-    ) -> Next[Answer]:
-        """Decide what is asked next; ends the run when there is nobody to ask.
-
-        Args:
-            waited: how many compactions it has waited for.
-            attempt: which request of this turn it is.
-            model: who was asked before, of a turn that is tried again.
-        """
-        ended: Next[Answer] | None = await self.commit(lambda tx: self._boundary(tx, waited))
+    async def _prepare(self, at: Prepare) -> Next[Answer]:
+        """Decide what is asked next; ends the run when there is nobody to ask."""
+        ended: Next[Answer] | None = await self.commit(lambda tx: self._boundary(tx, at))
         while ended is None:
             composed = await compose(self.runtime)
-            decide = self._deciding(composed, attempt, model or composed.agent.model)
-            ended = await self.commit(decide)
-        self._tell_near()
+            ended = await self.commit(partial(self._decide, composed=composed, at=at))
+        if self._asked is not None:
+            tell_near(self.runtime, self._asked.near)
         return ended
 
-    async def _boundary(self, tx: Tx, waited: int) -> Next[Answer] | None:
+    async def _boundary(self, tx: Tx, at: Prepare) -> Next[Answer] | None:
         """Place what waits between two requests; the end, when that leaves nothing to ask."""
         live = await tx.doc(LIVE, self.conversation_id)
         if live.compacting is not None:
-            return WaitFor([TaskId(live.compacting.task_id)], Prepare(waited + 1))
-        if not waited and not (live.run is not None and live.run.turns):
+            after = attrs.evolve(at, waited=at.waited + 1)
+            return WaitFor([TaskId(live.compacting.task_id)], after)
+        if not at.waited and not (live.run is not None and live.run.turns):
             # The start of the run was a boundary.
             return None
         if await place_writes(tx, self.conversation_id):
-            return await self._nothing_to_ask(tx)
+            return Failed((await nothing_to_ask(tx, self.runtime)).error)
         if live.run is not None and live.run.turns:
             await place_steering(tx, self._services, self.conversation_id)
         return None
 
-    async def _nothing_to_ask(self, tx: Tx) -> Next[Answer]:
-        """What the run was to answer is out of the model's sight."""
-        await reset_run(tx, self._services, self.conversation_id)
-        return Failed({"reason": "reset"})
-
-    def _deciding(self, composed: Composed, attempt: int, model: str | None) -> Decide:
-        async def decide(tx: Tx) -> Next[Answer] | None:
-            came = await arrived(tx, self.runtime, composed.newest)
-            if came is None:
+    async def _decide(self, tx: Tx, composed: Composed, at: Prepare) -> Next[Answer] | None:
+        model = at.model or composed.agent.model
+        found = await decide(tx, self.runtime, composed, model, at.tried)
+        match found:
+            case None:
                 return None
-            if not composed.asks:
-                return await self._nothing_to_ask(tx)
-            answer = await answer_at_hand(tx, self.runtime, composed.entries)
-            if answer is not None:
-                return Continue(Yield(answer))
-            if model is None:
-                detail = "the conversation has no model; give it one with configure(model=...)"
-                await fail_run(tx, self.conversation_id, "no_model", detail)
-                return Failed({"reason": "no_model"})
-            granted = await self._reserve(tx, composed, model)
-            if isinstance(granted, Refused):
-                return await self._over_budget(tx, granted.detail)
-            entries = [*composed.entries, *came]
-            newest = entries[-1].id if entries else 0
-            if composed.prompt is not None:
-                made = tx.append_entry(self.conversation_id, composed.prompt)
-                entries, newest = [*entries, made], made.id
-            self._composed = attrs.evolve(composed, entries=entries, newest=newest)
-            live = await tx.doc(LIVE, self.conversation_id)
-            generation = await generation_state(tx, self.runtime)
-            generation.turn = 1 + (0 if live.run is None else live.run.turns)
-            generation.attempt = attempt
-            generation.retry_at_ms = None
-            generation.error = None
-            generation.partial = []
-            options = composed.agent.options
-            if granted.most is not None:
-                options = attrs.evolve(options, max_output_tokens=granted.most)
-            chosen = None if options == ModelOptions() else options
-            return Continue(Request(model, attempt, newest, chosen))
-
-        return decide
-
-    async def _reserve(self, tx: Tx, composed: Composed, model: str) -> Granted | Refused:
-        """Reserve what the request may come to."""
-        info = self._info(model)
-        longest = composed.agent.options.max_output_tokens or info.max_output_tokens
-        need = Need(tokens=composed.tokens(info), most=longest, info=info, turns=1)
-        granted = await reserve(tx, self._services, composed.agent, self.task_id, need)
-        if isinstance(granted, Granted):
-            self._near, self._wall = granted.near, granted.wall
-        return granted
-
-    def _info(self, model: str) -> ModelInfo:
-        try:
-            provider, model_id = self._services.models.resolve(model)
-        except UnknownModel:  # The request says so.
-            return ModelInfo()
-        return provider.info(model_id)
+            case Ended():
+                return Failed(found.error)
+            case Answered():
+                return Continue(Yield(found.entry))
+            case Room():
+                return found.before(attrs.evolve(at, waited=at.waited + 1, tried=found.tried))
+            case Ask():
+                self._composed = attrs.evolve(composed, entries=found.entries, newest=found.newest)
+                self._asked, self._wall = found, found.wall
+                await begin_attempt(tx, self.runtime, at.attempt)
+                return Continue(
+                    Request(found.model, at.attempt, found.newest, found.options, at.tried)
+                )
 
     async def _out_of_time(self, at: Request) -> Next[Answer]:
         """The time that a budget allows ran out while the model answered."""
@@ -543,9 +509,19 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     async def _request_failed(self, at: Request, error: ProviderError) -> Next[Answer]:
         again = error.retryable and may_retry(self.settings.retry, at.attempt)
+        too_long = await self._entries(at.newest) if error.kind == "overflow" else None
 
         async def settle(tx: Tx) -> Next[Answer]:
             await keep_half(tx, self.runtime, at.model, self._attempt)
+            if too_long is not None:
+                room = await room_after_refusal(
+                    tx, self.runtime, too_long, at.model, tried=at.tried, refused=str(error)
+                )
+                if room is not None:
+                    # Another request of the turn, when it comes to that.
+                    (await generation_state(tx, self.runtime)).attempt = at.attempt + 1
+                    after = Prepare(1, at.attempt + 1, at.model, room.tried)
+                    return room.before(after)
             if again:
                 return await self._later(tx, at, str(error), error.retry_after_s)
             detail: JSON = {"kind": error.kind, "message": str(error), "attempts": at.attempt}
@@ -568,23 +544,15 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         step = await self.commit(settle)
         if not again:
-            self._tell("task_interrupted", reason="interrupted")
-        return step
-
-    def _tell_near(self) -> None:
-        for limit in self._near:
-            self._tell("budget_near", detail=limit)
-
-    def _tell(self, kind: ReportKind, *, reason: str = "", detail: str = "") -> None:
-        self.runtime.tell(
-            Report(
-                kind=kind,
-                reason=reason,
-                detail=detail,
-                task_id=self.task_id,
-                conversation_id=self.conversation_id,
+            self.runtime.tell(
+                Report(
+                    kind="task_interrupted",
+                    reason="interrupted",
+                    task_id=self.task_id,
+                    conversation_id=self.conversation_id,
+                )
             )
-        )
+        return step
 
     async def _fail(self, reason: UnansweredReason, detail: str) -> Next[Answer]:
         async def settle(tx: Tx) -> Next[Answer]:
@@ -602,7 +570,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         generation = await generation_state(tx, self.runtime)
         generation.retry_at_ms = tx.now_ms + wait_ms
         generation.error = error
-        return SleepUntil(tx.now_ms + wait_ms, Retry(at.model, at.attempt + 1))
+        return SleepUntil(tx.now_ms + wait_ms, Retry(at.model, at.attempt + 1, at.tried))
 
     async def _stop_request(self, tx: Tx, record: TaskRecord) -> None:
         """Keep what an aborted request was answered so far; nothing when none was under way."""

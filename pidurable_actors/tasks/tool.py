@@ -59,10 +59,11 @@ from pidurable_actors.runtime import (
 )
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._composing import read_agent
+from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
 from pidurable_actors.tasks._nested import NestedInput, result_to_json
 from pidurable_actors.tasks._rounds import find_call
-from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call, tell_near
+from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call
 from pidurable_actors.tasks._tool_results import (
     ResultCode,
     ToolInput,
@@ -156,7 +157,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         step = await self.commit(store)
         if isinstance(step, Refused):
             return await self._fail("blocked", f"Tool {tool.name} was not run: {step.words}")
-        tell_near(self.runtime, granted)
+        tell_near(self.runtime, granted.near)
         return step
 
     @phase(Execute)

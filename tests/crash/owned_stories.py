@@ -40,6 +40,7 @@ from pidurable_actors.records import Batch, CompletedOutcome, TaskId, Terminal, 
 from pidurable_actors.testing import World
 from tests._agents import MODEL, call, calling
 from tests.crash.budget_stories import BUDGETS
+from tests.crash.compaction_stories import COMPACTIONS
 from tests.crash.document_stories import DOCUMENTS
 from tests.crash.hook_stories import HOOKS
 from tests.crash.inbox_stories import INBOXES
@@ -496,5 +497,6 @@ ALL: Final[Mapping[str, Told]] = {
     **BUDGETS,
     **INBOXES,
     **HOOKS,
+    **COMPACTIONS,
 }
 """Every story of the product."""

@@ -27,6 +27,7 @@ SMALL = (
     "inbox, aborted",
     "hooks, an abort",
     "migration",
+    "compaction, manual",
 )
 """Stories for which every pair of crashes is tried each time; the others with ``-m soak``."""
 

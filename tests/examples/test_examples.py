@@ -270,6 +270,25 @@ salt: the price of tuesday
 rice: the price of friday
 """
 
+COMPACTION: Final = """\
+the model sees about 118 tokens:
+  user: The kitchen
+the model sees about 244 tokens:
+  user: The hall
+the model sees about 369 tokens:
+  user: The attic
+the model sees about 495 tokens:
+  user: The cellar
+killed: exit code -9
+the model sees about 172 tokens:
+  user: The earlier part of this conversation is replaced by this summary of it. <summary> Kitchen, hall, attic and cellar were measured, 3.25 m from wall to wall. </summary>
+  assistant: Noted: The cellar
+  user: The garden
+stored: pi.user, pi.assistant, pi.user, pi.assistant, pi.user, pi.assistant, pi.user, pi.assistant, pi.user, pi.compaction, pi.assistant
+tokens: 495 -> 46
+again: exit code 0
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -289,6 +308,7 @@ PROMISES: Final = [
     ("reviewer.py", [], REVIEWER),
     ("inbox.py", [], INBOX),
     ("reload.py", [], RELOAD),
+    ("compaction.py", [], COMPACTION),
 ]
 
 

@@ -198,6 +198,7 @@ WRITES: Final[dict[str, Callable[[Scene], Call]]] = {
     "Conversation.write": lambda s: partial(s.busy.write, EntryDraft(kind="app.note", data="x")),
     "Conversation.commit": lambda s: partial(s.busy.commit, append("x")),
     "Conversation.reset": lambda s: partial(s.busy.reset, "begin here"),
+    "Conversation.compact": lambda s: partial(s.failed.compact, background=True),
     "Conversation.retry": lambda s: s.failed.retry,
     "Conversation.fork": lambda s: s.busy.fork,
     "Conversation.configure": lambda s: partial(s.busy.configure, thinking_level="low"),

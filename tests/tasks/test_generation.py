@@ -58,7 +58,13 @@ async def test_the_phase_of_a_run_is_in_its_record() -> None:
         checkpoint = dict(record.state.checkpoint)
         (newest,) = [entry.id for entry in await agent.entries()]
         assert cast("int", checkpoint.pop("newest")) >= newest
-        assert checkpoint == {"phase": "request", "model": MODEL, "attempt": 1, "options": None}
+        assert checkpoint == {
+            "phase": "request",
+            "model": MODEL,
+            "attempt": 1,
+            "options": None,
+            "tried": None,
+        }
         await trio.sleep(10)
         state = (await agent.generation()).state
         assert isinstance(state, Waiting)
@@ -67,7 +73,7 @@ async def test_the_phase_of_a_run_is_in_its_record() -> None:
         await trio.sleep(6)
         state = (await agent.generation()).state
         assert isinstance(state, Sleeping)
-        assert state.checkpoint == {"phase": "retry", "model": MODEL, "attempt": 2}
+        assert state.checkpoint == {"phase": "retry", "model": MODEL, "attempt": 2, "tried": None}
         assert (await submission.wait()).status == "done"
 
 
