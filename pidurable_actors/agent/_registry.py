@@ -111,6 +111,10 @@ class Registry:
             if called_by is None or called_by in tool.callers
         }
 
+    def has_hooks(self, point: HookPoint) -> bool:
+        """Whether any extension has a hook for a point, so that nobody need be asked otherwise."""
+        return point in self.select(self._extensions).hooks
+
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; returns the call that stops it."""
         self._listeners.append(listener)

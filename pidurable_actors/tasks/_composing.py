@@ -68,17 +68,17 @@ class Composed:
         return estimate_tokens((*model_context(self.entries), *change), self.tools, info)
 
 
-async def compose(runtime: Runtime) -> Composed:
-    """Read, resolve and render.
+async def compose(runtime: Runtime, agent: Agent) -> Composed:
+    """Read and render.
 
-    Raises:
-        DefinitionError: a wrapper of an extension made of a tool or a section what is none.
+    Args:
+        runtime: of the task.
+        agent: what the conversation runs with.
 
     Durability: what is read is stored; stores nothing itself.
 
     Cancellation: nothing happened; sections may be rendered again.
     """
-    agent = await read_agent(runtime)
     entries = await runtime.transcript(runtime.conversation_id)
     shown = shown_prompt(visible_entries(entries))
     sections = await _rendered(runtime, agent, entries)
@@ -105,6 +105,9 @@ async def read_agent(runtime: Runtime) -> Agent:
 
 async def agent_in(tx: Tx, services: AgentServices) -> Agent:
     """What the bound conversation of a commit runs with.
+
+    Raises:
+        DefinitionError: a wrapper of an extension made of a tool or a section what is none.
 
     Durability: stores nothing.
 

@@ -12,7 +12,7 @@ Size: one state machine; its phases and the ways a request can end are read toge
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -23,7 +23,6 @@ from pidurable_actors._json import JSON
 from pidurable_actors.agent import (
     CALLER,
     LIVE,
-    PROVIDER,
     Agent,
     AgentServices,
     GenerationInput,
@@ -35,8 +34,6 @@ from pidurable_actors.agent import (
     place_writes,
     priced,
     release,
-    shown_prompt,
-    wall_limit,
 )
 from pidurable_actors.context import ContextKey
 from pidurable_actors.errors import ProviderError, UnknownModel
@@ -52,7 +49,6 @@ from pidurable_actors.records import (
     AssistantMessage,
     EntryDraft,
     EntryId,
-    EntryRecord,
     FaultedOutcome,
     SubmissionId,
     TaskId,
@@ -63,8 +59,6 @@ from pidurable_actors.records import (
     UnansweredReason,
     Usage,
     UserMessage,
-    model_context,
-    visible_entries,
 )
 from pidurable_actors.runtime import (
     Aborted,
@@ -89,12 +83,11 @@ from pidurable_actors.tasks._attempt import (
     Attempt,
     begin_attempt,
     count_usage,
-    forget_half,
     generation_state,
     has_stored_half,
     keep_half,
 )
-from pidurable_actors.tasks._composing import Composed, compose, read_agent
+from pidurable_actors.tasks._composing import Composed, agent_in, compose, read_agent
 from pidurable_actors.tasks._deciding import (
     Answered,
     Ask,
@@ -103,7 +96,7 @@ from pidurable_actors.tasks._deciding import (
     nothing_to_ask,
     tell_near,
 )
-from pidurable_actors.tasks._hook_run import after_response, after_tools, before_request, on_yield
+from pidurable_actors.tasks._hook_run import after_response, after_tools, on_yield
 from pidurable_actors.tasks._making_room import Room, Tried, room_after_refusal
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import (
@@ -116,11 +109,13 @@ from pidurable_actors.tasks._rounds import (
     start_calls,
     unusable_calls,
 )
+from pidurable_actors.tasks._sending import Sending, build_request, sending_again, session_in
 from pidurable_actors.tasks.tool import ToolTask
 
 __all__ = ["Generation", "Prepare", "Request", "Retry", "Tools", "Yield"]
 
 Answer: TypeAlias = int | None
+EndRound: TypeAlias = Callable[[Tx], Awaitable[Next[Answer] | None]]
 
 
 @attrs.frozen
@@ -179,9 +174,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
     """One run of a conversation."""
 
     _attempt: Attempt | None = None
-    _composed: Composed | None = None
-    _asked: Ask | None = None
-    _wall: Limit | None = None
+    _sending: Sending | None = None
+    _near: tuple[str, ...] = ()
 
     def start(self) -> Prepare:
         """Begin by choosing the model."""
@@ -218,8 +212,12 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if self.runtime.record.restarts:
             return await self._cut_off(at)
         attempt = self._attempt = Attempt(self.runtime, at.attempt)
+        if self._sending is None:
+            self._sending = await sending_again(self.runtime, at.model, at.newest)
         try:
-            provider, request = await self._build(at)
+            provider, request = await build_request(
+                self.runtime, at.model, at.options, self._sending
+            )
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - what a provider needs fails its run alone
@@ -237,19 +235,18 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: runs again.
         """
-        calls = calls_of(await self.entry(EntryId(at.entry)))
-        agent = await read_agent(self.runtime)
+        answer = EntryId(at.entry)
+        calls = calls_of(await self.entry(answer))
         if at.started < len(calls):
+            agent = await read_agent(self.runtime)
             return await self.commit(
-                lambda tx: self._start_tools(tx, EntryId(at.entry), calls, at.started, agent)
+                lambda tx: self._start_tools(tx, answer, calls, at.started, agent)
             )
-        if agent.hooks.get("after_tools"):
+        if self._services.registry.has_hooks("after_tools"):
+            agent = await read_agent(self.runtime)
             entries = await self.runtime.transcript(self.conversation_id)
-            await after_tools(self.runtime, agent, results_of(entries, EntryId(at.entry)))
-        ended: Next[Answer] | None = await self.commit(
-            lambda tx: self._end_round(tx, EntryId(at.entry), len(calls))
-        )
-        return await self._prepare(Prepare()) if ended is None else ended
+            await after_tools(self.runtime, agent, results_of(entries, answer))
+        return await self._prepare(Prepare(), end=partial(self._end_round, answer, len(calls)))
 
     @phase(Yield)
     async def yield_(self, at: Yield) -> Next[Answer]:
@@ -330,30 +327,41 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     # --- asking ---
 
-    async def _prepare(self, at: Prepare) -> Next[Answer]:
-        """Decide what is asked next; ends the run when there is nobody to ask."""
-        ended: Next[Answer] | None = await self.commit(lambda tx: self._boundary(tx, at))
+    async def _prepare(self, at: Prepare, *, end: EndRound | None = None) -> Next[Answer]:
+        """Decide what is asked next; ends the run when there is nobody to ask.
+
+        Args:
+            at: what was done for this request so far.
+            end: ends the round before it, which may end the run.
+        """
+        # What a commit ends with is stored with it; the agent is what goes on.
+        found: Next[Answer] | Agent = await self.commit(lambda tx: self._boundary(tx, at, end))
+        if not isinstance(found, Agent):
+            return found
+        ended: Next[Answer] | None = None
         while ended is None:
-            composed = await compose(self.runtime)
+            composed = await compose(self.runtime, found)
             ended = await self.commit(partial(self._decide, composed=composed, at=at))
-        if self._asked is not None:
-            tell_near(self.runtime, self._asked.near)
+        tell_near(self.runtime, self._near)
         return ended
 
-    async def _boundary(self, tx: Tx, at: Prepare) -> Next[Answer] | None:
+    async def _boundary(self, tx: Tx, at: Prepare, end: EndRound | None) -> Next[Answer] | Agent:
         """Place what waits between two requests; the end, when that leaves nothing to ask."""
+        ended = None if end is None else await end(tx)
+        if ended is not None:
+            return ended
         live = await tx.doc(LIVE, self.conversation_id)
         if live.compacting is not None:
             after = attrs.evolve(at, waited=at.waited + 1)
             return WaitFor([TaskId(live.compacting.task_id)], after)
         if not at.waited and not (live.run is not None and live.run.turns):
             # The start of the run was a boundary.
-            return None
+            return await agent_in(tx, self._services)
         if await place_writes(tx, self.conversation_id):
             return Failed((await nothing_to_ask(tx, self.runtime)).error)
         if live.run is not None and live.run.turns:
             await place_steering(tx, self._services, self.conversation_id)
-        return None
+        return await agent_in(tx, self._services)
 
     async def _decide(self, tx: Tx, composed: Composed, at: Prepare) -> Next[Answer] | None:
         model = at.model or composed.agent.model
@@ -368,27 +376,28 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             case Room():
                 return found.before(attrs.evolve(at, waited=at.waited + 1, tried=found.tried))
             case Ask():
-                self._composed = attrs.evolve(composed, entries=found.entries, newest=found.newest)
-                self._asked, self._wall = found, found.wall
+                self._near = found.near
+                self._sending = Sending(
+                    agent=composed.agent,
+                    entries=found.entries,
+                    session=await session_in(tx),
+                    wall=found.wall,
+                )
                 await begin_attempt(tx, self.runtime, at.attempt)
                 return Continue(
                     Request(found.model, at.attempt, found.newest, found.options, at.tried)
                 )
 
-    async def _out_of_time(self, at: Request) -> Next[Answer]:
+    async def _out_of_time(self, at: Request, wall: Limit) -> Next[Answer]:
         """The time that a budget allows ran out while the model answered."""
-        assert self._wall is not None, "there is a limit of time"
-        limit = attrs.evolve(self._wall, used=self._wall.value)
+        detail = Refused(attrs.evolve(wall, used=wall.value)).detail
 
         async def settle(tx: Tx) -> Next[Answer]:
             await keep_half(tx, self.runtime, at.model, self._attempt)
-            return await self._over_budget(tx, Refused(limit).detail)
+            await fail_run(tx, self.conversation_id, "budget", detail)
+            return Failed({"reason": "budget", "detail": detail})
 
         return await self.commit(settle)
-
-    async def _over_budget(self, tx: Tx, detail: JSON) -> Next[Answer]:
-        await fail_run(tx, self.conversation_id, "budget", detail)
-        return Failed({"reason": "budget", "detail": detail})
 
     async def _ask(
         self,
@@ -399,13 +408,15 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         show: Callable[[], None],
     ) -> Next[Answer]:
         """Ask, and store what came of it."""
-        answer = attempt.answer
+        answer, sending = attempt.answer, self._sending
+        assert sending is not None, "what is asked was decided"
         try:
             store = attempt.store
-            with trio.move_on_after(math.inf if self._wall is None else self._wall.left) as wall:
+            wall = sending.wall
+            with trio.move_on_after(math.inf if wall is None else wall.left) as limit:
                 await ask(provider, request, answer, self.settings, show=show, store=store)
-            if wall.cancelled_caught:
-                return await self._out_of_time(at)
+            if limit.cancelled_caught and wall is not None:
+                return await self._out_of_time(at, wall)
             message = answer.message(model=at.model)
             used = priced(self._services, at.model, message.usage)
             message = attrs.evolve(message, usage=used)
@@ -413,9 +424,8 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
             return await self._request_failed(at, self._provider_error(error))
-        agent = await self._agent()
-        message = await after_response(self.runtime, agent, message)
-        return await self._answered(agent, answer, message)
+        message = await after_response(self.runtime, sending.agent, message)
+        return await self._answered(sending.agent, answer, message)
 
     def _provider_error(self, error: Exception) -> ProviderError:
         """The error of a provider; any other is reported as a bug of it."""
@@ -423,41 +433,6 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             return error
         self.report(error)
         return ProviderError(f"{type(error).__name__}: {error}")
-
-    async def _build(self, at: Request) -> tuple[ModelProvider, ModelRequest]:
-        provider, model_id = self._services.models.resolve(at.model)
-        entries = visible_entries(await self._entries(at.newest))
-        session = await self.runtime.look(self._session)
-        if self._composed is None:
-            # An earlier run of this task has sent it, perhaps.
-            await self.commit(lambda tx: forget_half(tx, self.runtime, at.model))
-        agent = await self._agent()
-        if self._composed is None:
-            self._wall = await self.runtime.look(lambda tx: wall_limit(tx, self._services, agent))
-        request = ModelRequest(
-            model_id=model_id,
-            messages=model_context(entries),
-            tools=shown_prompt(entries).tools,
-            options=at.options or ModelOptions(),
-            session_id=session,
-        )
-        return provider, await before_request(self.runtime, agent, request)
-
-    async def _agent(self) -> Agent:
-        """What the present request was decided with."""
-        if self._composed is not None:
-            return self._composed.agent
-        return await read_agent(self.runtime)
-
-    async def _entries(self, newest: int) -> Sequence[EntryRecord]:
-        """What the present request was decided on."""
-        if self._composed is not None and self._composed.newest == newest:
-            return self._composed.entries
-        entries = await self.runtime.transcript(self.conversation_id)
-        return [entry for entry in entries if entry.id <= newest]
-
-    async def _session(self, tx: Tx) -> str | None:
-        return (await tx.doc(PROVIDER, self.conversation_id)).session_id or None
 
     # --- ends of a request ---
 
@@ -502,14 +477,16 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         tasks = await start_calls(tx, ToolTask, self.task_id, entry, wanted)
         return WaitFor(tasks, Tools(entry=entry, started=first + len(wanted)))
 
-    async def _end_round(self, tx: Tx, entry: EntryId, calls: int) -> Next[Answer] | None:
+    async def _end_round(self, entry: EntryId, calls: int, tx: Tx) -> Next[Answer] | None:
         """Do what the results of a round agreed on: end the run, or begin anew with a text."""
         agreed = await end_round(tx, self.conversation_id, calls)
         return await self._end_answered(tx, entry) if agreed == "terminate" else None
 
     async def _request_failed(self, at: Request, error: ProviderError) -> Next[Answer]:
         again = error.retryable and may_retry(self.settings.retry, at.attempt)
-        too_long = await self._entries(at.newest) if error.kind == "overflow" else None
+        too_long = None
+        if error.kind == "overflow" and self._sending is not None:
+            too_long = self._sending.entries
 
         async def settle(tx: Tx) -> Next[Answer]:
             await keep_half(tx, self.runtime, at.model, self._attempt)
@@ -556,6 +533,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
     async def _fail(self, reason: UnansweredReason, detail: str) -> Next[Answer]:
         async def settle(tx: Tx) -> Next[Answer]:
+            await release(tx, self.conversation_id, self.task_id)
             await fail_run(tx, self.conversation_id, reason, detail)
             return Failed({"reason": reason, "message": detail})
 
