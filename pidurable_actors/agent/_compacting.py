@@ -36,7 +36,7 @@ __all__ = [
     "start_compaction",
 ]
 
-_NO_FAILURES: Final = ("skipped", "nothing", "stale", "aborted")
+_NO_FAILURES: Final = ("skipped", "nothing", "stale", "aborted", "budget")
 """Ends without a summary that say nothing about the next attempt."""
 
 

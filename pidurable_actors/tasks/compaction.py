@@ -24,6 +24,8 @@ from pidurable_actors.agent import (
     CompactionEvent,
     CompactionInput,
     CompactionPlan,
+    Need,
+    Refused,
     Skip,
     Summary,
     admit_submission,
@@ -32,11 +34,22 @@ from pidurable_actors.agent import (
     go_on,
     outdates,
     plan_compaction,
+    release,
+    reserve,
     summary_waits,
     withdraw_inputs,
 )
 from pidurable_actors.errors import ProviderError, UnknownModel
-from pidurable_actors.models import Accumulator, ModelInfo, estimate_tokens, message_tokens
+from pidurable_actors.models import (
+    Accumulator,
+    ModelInfo,
+    ModelOptions,
+    ModelProvider,
+    ModelRequest,
+    estimate_tokens,
+    message_tokens,
+    request_tokens,
+)
 from pidurable_actors.records import (
     EntryId,
     EntryRecord,
@@ -66,6 +79,7 @@ from pidurable_actors.tasks._asking import ask
 from pidurable_actors.tasks._attempt import count_usage
 from pidurable_actors.tasks._compaction_range import CompactionRange, choose_range, range_before
 from pidurable_actors.tasks._composing import read_agent
+from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import before_compact
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._summary_request import (
@@ -105,12 +119,16 @@ class Prepare(Checkpoint, phase="prepare"):
 
 @attrs.frozen
 class Request(Checkpoint, phase="request"):
-    """The model is asked; `newest` is the last entry that was seen, `first` the first kept one."""
+    """The model is asked; `newest` is the last entry that was seen, `first` the first kept one.
+
+    `most` is how many tokens a budget leaves for the summary.
+    """
 
     model: str
     attempt: int
     first: int
     newest: int
+    most: int | None = None
 
 
 @attrs.frozen
@@ -194,7 +212,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             asked = checkpoint.get("phase") == Request.phase_name
             if asked and (self._answer is not None or record.restarts):
                 used = Usage() if self._answer is None else self._answer.usage
-                await count_usage(tx, self.runtime, str(checkpoint.get("model")), used)
+                await self._count(tx, str(checkpoint.get("model")), used)
             await self._give_up(tx, "aborted", record.abort_reason or None)
             return Aborted(record.abort_reason)
 
@@ -214,6 +232,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             reason = "restart_limit" if outcome.by_restart_limit else "faulted"
         live = await tx.doc(LIVE, task.conversation_id)
         compaction_failed(live, task.id, reason, detail)
+        await release(tx, task.conversation_id, task.id, reported=Usage())
         if live.held and live.run is None:
             if await tx.takes_work(task.conversation_id):
                 tx.create_task(GoOn, None, conversation_id=task.conversation_id)
@@ -249,7 +268,30 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         if model is None:
             detail = "the conversation has no model; give it one with configure(model=...)"
             return await self._fail("no_model", detail)
-        return Continue(Request(model, attempt, about.first, entries[-1].id))
+        try:
+            _, request, info = self._built(plan, about, model)
+        except UnknownModel as error:
+            return await self._fail("no_model", str(error))
+        need = Need(tokens=request_tokens(request, info), most=info.max_output_tokens, info=info)
+        asked = Request(model, attempt, about.first, entries[-1].id)
+        return await self._reserve(agent, need, asked)
+
+    async def _reserve(self, agent: Agent, need: Need, asked: Request) -> Next[Compacted]:
+        """Ask, as far as every budget allows it."""
+        near: tuple[str, ...] = ()
+
+        async def settle(tx: Tx) -> Next[Compacted]:
+            nonlocal near
+            granted = await reserve(tx, self._services, agent, self.task_id, need)
+            if isinstance(granted, Refused):
+                await self._give_up(tx, "budget", granted.detail)
+                return Failed({"reason": "budget", "detail": granted.detail})
+            near = granted.near
+            return Continue(attrs.evolve(asked, most=granted.most))
+
+        step = await self.commit(settle)
+        tell_near(self.runtime, near)
+        return step
 
     def _keep(self, plan: CompactionPlan, entries: list[EntryRecord]) -> int:
         if self.input.reason != "overflow":
@@ -266,10 +308,18 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
     async def _ask(
         self, at: Request, plan: CompactionPlan, about: CompactionRange, answer: Accumulator
     ) -> None:
-        provider, model_id = self._services.models.resolve(at.model)
+        provider, request, _ = self._built(plan, about, at.model)
+        if at.most is not None:
+            request = attrs.evolve(request, options=ModelOptions(max_output_tokens=at.most))
+        await ask(provider, request, answer, self.settings, show=_show, store=_store)
+
+    def _built(
+        self, plan: CompactionPlan, about: CompactionRange, model: str
+    ) -> tuple[ModelProvider, ModelRequest, ModelInfo]:
+        """The request for the summary, whom it goes to, and what is known of the model."""
+        provider, model_id = self._services.models.resolve(model)
         info = provider.info(model_id)
-        own = at.model == plan.model
-        window = plan.window if own else info.context_window
+        window = plan.window if model == plan.model else info.context_window
         request = summary_request(
             about.entries,
             self.input.instructions,
@@ -277,7 +327,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             info=info,
             room=None if window is None else window - window // _LONGEST_ANSWER,
         )
-        await ask(provider, request, answer, self.settings, show=_show, store=_store)
+        return provider, request, info
 
     def _provider_error(self, error: Exception) -> ProviderError:
         """The error of a provider; any other is reported as a bug of it."""
@@ -319,7 +369,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         )
 
         async def settle(tx: Tx) -> Next[Compacted]:
-            await count_usage(tx, self.runtime, at.model, used)
+            await self._count(tx, at.model, used)
             return SleepUntil(tx.now_ms + wait_ms, Retry(at.attempt + 1))
 
         return await self.commit(settle)
@@ -329,7 +379,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
     ) -> Next[Compacted]:
         async def settle(tx: Tx) -> Next[Compacted]:
             if at is not None and used is not None:
-                await count_usage(tx, self.runtime, at.model, used)
+                await self._count(tx, at.model, used)
             await self._give_up(tx, reason, detail)
             return Failed({"reason": reason, "detail": detail})
 
@@ -371,6 +421,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         async def settle(tx: Tx) -> Next[Compacted]:
             if at is not None and used is not None:
                 await count_usage(tx, self.runtime, at.model, used)
+                await release(tx, self.conversation_id, self.task_id)
             compaction_ended(await tx.doc(LIVE, self.conversation_id), self.task_id)
             placed = await admit_submission(
                 tx, self._services, self.conversation_id, draft, kind="write"
@@ -386,6 +437,14 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             )
 
         return await self.commit(settle)
+
+    async def _count(self, tx: Tx, model: str, used: Usage) -> None:
+        """Count a request that came to nothing; what it may have used besides is gone."""
+        priced = await count_usage(tx, self.runtime, model, used)
+        answer = self._answer
+        refused = answer is not None and not answer.blocks and used == Usage()
+        reported = None if refused else priced
+        await release(tx, self.conversation_id, self.task_id, reported=reported)
 
     async def _give_up(self, tx: Tx, reason: str, detail: JSON) -> None:
         live = await tx.doc(LIVE, self.conversation_id)

@@ -10,6 +10,7 @@ from pidurable_actors import (
     AgentChoice,
     Budget,
     BudgetSettings,
+    CompactionSettings,
     Reply,
     ScriptedContext,
     ScriptedModel,
@@ -21,7 +22,13 @@ from pidurable_actors import (
 from pidurable_actors.agent import BUDGET, USAGE
 from pidurable_actors.errors import ProviderError, Unanswered
 from pidurable_actors.models import Break, ModelInfo
-from pidurable_actors.records import SubmissionRecord, Usage
+from pidurable_actors.records import (
+    CompletedOutcome,
+    FailedOutcome,
+    SubmissionRecord,
+    Usage,
+    text_of,
+)
 from pidurable_actors.settings import ProgressSettings, RetrySettings
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._agents import (
@@ -353,3 +360,39 @@ async def test_a_restart_resets_nothing_and_a_request_that_was_cut_off_counts_in
         ends = [(await agent.ask("once more")) for _ in range(3)]
         assert [end.status for end in ends[:1]] == ["done"]
         assert refused(ends[-1]) == ("conversation", "tokens")
+
+
+async def test_a_summary_is_paid_from_the_budget_or_not_made() -> None:
+    """The summary of a long conversation is counted; with nothing left for it, nobody is asked."""
+    summaries: list[int | None] = []
+
+    def script(ctx: ScriptedContext) -> Reply:
+        if any("<conversation>" in text_of(message.content) for message in ctx.messages):
+            summaries.append(ctx.request.options.max_output_tokens)
+            return Reply("It was long.", usage=SMALL)
+        return Reply("word " * 400, usage=SMALL)
+
+    now = [limited(conversation=Budget(tokens=100_000))]
+    compaction = CompactionSettings(keep_recent_tokens=10)
+    async with open_agent(
+        MemoryStorage(),
+        ScriptedModel(script),
+        settings=lambda: attrs.evolve(now[0], compaction=compaction),
+    ) as agent:
+        for _ in range(3):
+            await agent.ask("go on")
+        done = await agent.harness.wait_for_task(await agent.root.compact())
+        assert isinstance(done.outcome, CompletedOutcome)
+        (most,) = summaries
+        assert most is not None
+        usage = await agent.root.usage()
+        assert (usage.models[MODEL].requests, usage.turns) == (4, 3)
+        now[0] = limited(conversation=Budget(tokens=300))
+        for _ in range(2):
+            await agent.ask("go on")
+        refused_task = await agent.harness.wait_for_task(await agent.root.compact())
+        assert isinstance(refused_task.outcome, FailedOutcome)
+        assert isinstance(refused_task.outcome.error, dict)
+        assert refused_task.outcome.error["reason"] == "budget"
+        assert len(summaries) == 1
+        assert (await agent.root.snapshot(BUDGET)).own.reserved == {}
