@@ -12,6 +12,7 @@
     │   ├── RequestConflict         a request_id was used before with something else
     │   ├── ConversationBusy        when_busy="reject" met a running conversation
     │   ├── NothingToRetry          the last run of a conversation did not fail
+    │   ├── AlreadyAnswered         a question has its end, or a signal was sent before
     │   ├── ReadOnlySession         a write or a schedule through a read-only harness
     │   ├── TaskRefused             a task may not be created, retried or waited for like that
     │   ├── UnknownModel            a model reference that no provider serves
@@ -34,6 +35,8 @@
 
 Fields carry the facts that a program needs; the text is for people. `Cancelled` is Trio's own and
 is never wrapped. This module raises nothing.
+
+Size: one tree, to be read as one; each class says what happened and what to do.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "AlreadyAnswered",
     "CallbackTooSlow",
     "ClosedError",
     "CommitReentered",
@@ -191,6 +195,40 @@ class NothingToRetry(RefusedError):
             f"conversation {conversation_id} has no failed run to go on with; submit an input."
         )
         self.conversation_id = conversation_id
+
+
+class AlreadyAnswered(RefusedError):
+    """A question has its end already, or a signal was sent before. The first one stands.
+
+    Attributes:
+        question_id: the question; of a signal, its name.
+        outcome: ``answered``, ``expired`` (nobody answered in time) or ``withdrawn`` (the call that
+            asked ended first).
+        value: the answer that stands, as JSON; None unless it was answered.
+        by: who answered; None unless it was answered.
+        at_ms: when it ended, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        question_id: str,
+        outcome: Literal["answered", "expired", "withdrawn"],
+        *,
+        value: object = None,
+        by: str | None = None,
+        at_ms: int | None = None,
+    ) -> None:
+        told = {
+            "answered": f"was answered by {by!r}; that stands",
+            "expired": "has expired: nobody answered in time",
+            "withdrawn": "was withdrawn: the call that asked has ended",
+        }
+        super().__init__(f"{question_id!r} {told[outcome]}.")
+        self.question_id = question_id
+        self.outcome: Literal["answered", "expired", "withdrawn"] = outcome
+        self.value = value
+        self.by = by
+        self.at_ms = at_ms
 
 
 class ReadOnlySession(RefusedError):

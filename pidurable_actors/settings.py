@@ -107,7 +107,7 @@ class Budget:
         tokens: tokens asked with and answered, of every kind.
         cost: money, in the currency of the providers' prices.
         turns: answers of a model.
-        wall_s: seconds of runs, without those in which a question to a person was open.
+        wall_s: seconds of runs, without those in which a question or a signal was waited for.
     """
 
     tokens: int | None = attrs.field(default=None, validator=_limit)

@@ -68,14 +68,22 @@ async def end_by_runtime(
 
 
 async def orphan_blocked(
-    tx: Tx, task_id: TaskId, why_blocked: Callable[[TaskSlot], str | None], reason: str
+    tx: Tx,
+    task_id: TaskId,
+    why_blocked: Callable[[TaskSlot], str | None],
+    builtin: Callable[[str], type[AnyActor] | None],
+    reason: str,
 ) -> None:
     """End what is blocked among a task and its ordinary work, without its code.
+
+    A task of the package's own, which may be blocked by what others install, leaves its visible
+    result.
 
     Args:
         tx: the commit.
         task_id: the live task to begin with.
         why_blocked: why a live task cannot run here, None when it can.
+        builtin: the package's own task class of a kind.
         reason: kept in the outcomes, with what blocked the task.
 
     Durability: stored with the commit of `tx`.
@@ -92,7 +100,11 @@ async def orphan_blocked(
         blocked = None if slot is None else why_blocked(slot)
         if blocked is not None:
             detail = f"{reason}: {blocked}" if reason else blocked
-            await end_by_runtime(tx, None, at, OrphanedOutcome(reason=detail))
+            assert slot is not None, "what is blocked is live"
+            cls = builtin(slot.kind)
+            if cls is not None and cls.definition.version != slot.version:
+                cls = None
+            await end_by_runtime(tx, cls, at, OrphanedOutcome(reason=detail))
 
 
 async def with_hook(

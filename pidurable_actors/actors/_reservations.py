@@ -16,6 +16,7 @@ from pidurable_actors.actors._decisions import blocked_by, startable
 from pidurable_actors.actors._endings import about, give_back, in_words
 from pidurable_actors.actors._migration import migrated
 from pidurable_actors.actors._ownership import mark_below
+from pidurable_actors.errors import ClosedError, StorageError
 from pidurable_actors.records import (
     Completing,
     Parked,
@@ -24,7 +25,7 @@ from pidurable_actors.records import (
     TaskRecord,
     Terminal,
 )
-from pidurable_actors.runtime import Report, TaskActor
+from pidurable_actors.runtime import Report, ServiceLookup, TaskActor
 from pidurable_actors.session import TaskSlot, Tx
 from pidurable_actors.settings import Settings
 
@@ -62,11 +63,15 @@ class Reservations:
     Args:
         kinds: the installed task class of a kind.
         settings: read live.
+        services: what the harness provides, for classes that say what blocks their tasks.
     """
 
-    def __init__(self, kinds: KindLookup, settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self, kinds: KindLookup, settings: Callable[[], Settings], services: ServiceLookup
+    ) -> None:
         self._kinds = kinds
         self._settings = settings
+        self._services = services
         self.blocked: dict[TaskId, str] = {}
 
     def reason(self, kind: str, version: int) -> str | None:
@@ -115,7 +120,7 @@ class Reservations:
         why = startable(record, now_ms=tx.now_ms, below=tx.tasks.below(task_id))
         if why is None or task_id in running:
             return
-        fit = self._fit(record, decision)
+        fit = await self._fit(tx, record, decision, for_abort=why == "abort")
         if fit is None:
             return
         self.blocked.pop(task_id, None)
@@ -134,18 +139,38 @@ class Reservations:
             )
         )
 
-    def _fit(self, record: TaskRecord, decision: Decision) -> TaskRecord | None:
+    async def _fit(
+        self, tx: Tx, record: TaskRecord, decision: Decision, *, for_abort: bool
+    ) -> TaskRecord | None:
         """The record as the installed class reads it; None when the task is blocked."""
         cls = self._kinds(record.kind)
-        blocked, error = self.reason(record.kind, record.version), None
+        blocked = self.reason(record.kind, record.version)
+        error: Exception | None = None
         if blocked is None and cls is not None:
             try:
-                return migrated(record, cls)
+                fit = migrated(record, cls)
             except Exception as raised:  # noqa: BLE001 - user code blocks only its own task
                 blocked, error = f"migrating it failed: {in_words(raised)}", raised
+            else:
+                if for_abort or not cls.definition.blocks:
+                    return fit
+                blocked, error = await self._asked(tx, fit, cls)
+                if blocked is None:
+                    return fit
         assert blocked is not None, "a task without a class is blocked"
         # Told once, however often it is looked at again.
         if self.blocked.get(record.id) != blocked:
             decision.blocked[record.id] = blocked
             decision.reports.append(about("task_blocked", record, detail=blocked, error=error))
         return None
+
+    async def _asked(
+        self, tx: Tx, record: TaskRecord, cls: type[AnyActor]
+    ) -> tuple[str | None, Exception | None]:
+        """Why the class says that its task cannot run now, and what it raised."""
+        try:
+            return await cls.blocked_by(tx, record, self._services), None
+        except (ClosedError, StorageError):
+            raise
+        except Exception as raised:  # noqa: BLE001 - user code blocks only its own task
+            return f"whether it can run is not known: {in_words(raised)}", raised

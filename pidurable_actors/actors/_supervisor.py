@@ -32,8 +32,11 @@ from pidurable_actors.actors._timer import TimerActor
 from pidurable_actors.context import BACKGROUND, Context
 from pidurable_actors.errors import CallbackTooSlow
 from pidurable_actors.records import (
+    ChangeDocument,
     Completing,
+    DocumentRecord,
     Pending,
+    PutDocument,
     PutTask,
     Running,
     Sleeping,
@@ -91,7 +94,8 @@ class Supervisor:
         self._ready: dict[TaskId, None] = {}  # an ordered set
         self._to_mark: dict[TaskId, None] = {}  # work that gets an abort mark from above
         self._unstarted: set[TaskId] = set()  # stored as running, and cannot run here
-        self._reservations = Reservations(kinds, settings)
+        self._reservations = Reservations(kinds, settings, host.service)
+        self._changes = 0  # of what may have blocked a task
         self._work = trio.Event()
         self._idle = trio.Event()
         self._scheduling = False
@@ -126,6 +130,7 @@ class Supervisor:
     def kinds_changed(self) -> None:
         """Look again at the tasks that were blocked, because the registry changed."""
         # Their reasons stay, so that one which is blocked as before is not reported again.
+        self._changes += 1
         self._look_at(*self._reservations.blocked)
 
     def next_wake_ms(self) -> int | None:
@@ -178,6 +183,8 @@ class Supervisor:
         for change in publication.batch.changes:
             if isinstance(change, PutTask):
                 self._see(change.record)
+            elif isinstance(change, PutDocument | ChangeDocument):
+                self._see_document(change.record)
 
     async def stop(self, reason: StopReason) -> None:
         """Stop every invocation and wait until all have ended.
@@ -240,6 +247,16 @@ class Supervisor:
                 pass
         if record.abort_requested and not isinstance(record.state, Terminal):
             self._mark_below(record.id)
+
+    def _see_document(self, record: DocumentRecord) -> None:
+        """Look again at the blocked tasks of a conversation, which may have chosen otherwise."""
+        self._changes += 1
+        if record.scope == "conversation" and self._reservations.blocked:
+            tasks = self._storage.line.state.tasks
+            for task_id in self._reservations.blocked:
+                slot = tasks.get(task_id)
+                if slot is not None and slot.conversation_id == record.scope_id:
+                    self._look_at(task_id)
 
     def _see_owner(self, record: TaskRecord) -> None:
         state = self._storage.line.state
@@ -336,6 +353,7 @@ class Supervisor:
             unstarted=self._unstarted.intersection(ready),
         )
         self._unstarted -= decision.unstarted
+        changes = self._changes
 
         try:
             await self._storage.commit(
@@ -348,6 +366,9 @@ class Supervisor:
             self._unstarted |= decision.unstarted
             return
         self._reservations.blocked.update(decision.blocked)
+        if changes != self._changes:
+            # What blocks them may have come while this was stored.
+            self._look_at(*decision.blocked)
         for report in decision.reports:
             self._reporter(report)
         for record in decision.looped:

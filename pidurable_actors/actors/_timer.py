@@ -16,7 +16,7 @@ import trio
 
 from pidurable_actors._clock import Clock
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.records import TaskId
+from pidurable_actors.records import NEVER_MS, TaskId
 
 __all__ = ["TimerActor"]
 
@@ -49,7 +49,12 @@ class TimerActor:
         self._running = False
 
     def add(self, until_ms: int, task_id: TaskId) -> None:
-        """Wake `task_id` at `until_ms`. Adding again adds a second wake-up, which does no harm."""
+        """Wake `task_id` at `until_ms`, unless that is never.
+
+        Adding again adds a second wake-up, which does no harm.
+        """
+        if until_ms >= NEVER_MS:
+            return
         earliest = not self._heap or until_ms < self._heap[0][0]
         heapq.heappush(self._heap, (until_ms, task_id))
         if earliest:

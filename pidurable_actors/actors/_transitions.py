@@ -37,7 +37,7 @@ TRANSITIONS: Final[dict[TaskStatus, dict[TaskStatus, str]]] = {
         "completing": "orphaned, with work below",
     },
     "sleeping": {
-        "sleeping": "marked for abort",
+        "sleeping": "marked for abort, or made due",
         "running": "due, or its abort handler runs",
         "terminal": "orphaned",
         "completing": "orphaned, with work below",

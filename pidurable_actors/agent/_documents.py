@@ -35,6 +35,7 @@ __all__ = [
     "NameChoice",
     "PartialBlock",
     "ProviderState",
+    "QuestionSlot",
     "Reservation",
     "RunFailure",
     "RunState",
@@ -51,8 +52,8 @@ class RunState:
 
     `terminating` counts the results of the present round that ask for the end of the run, and
     `handoff` is the text with which one of them asks to begin anew. `tokens` and `cost` are what it
-    has used, and `told` the limits that the host was told of. `paused_ms` is how long questions to
-    people were open, without the time since `paused_since_ms`, when one is open now.
+    has used, and `told` the limits that the host was told of. `paused_ms` is how long answers to
+    questions and signals were waited for, without the time since `paused_since_ms`.
     """
 
     submissions: list[int] = attrs.field(factory=list)
@@ -66,8 +67,19 @@ class RunState:
     paused_ms: int = 0
     paused_since_ms: int | None = None
 
+    def pause(self, now_ms: int) -> None:
+        """A question is open: time that passes is not the run's."""
+        if self.paused_since_ms is None:
+            self.paused_since_ms = now_ms
+
+    def unpause(self, now_ms: int) -> None:
+        """No question is open any more."""
+        if self.paused_since_ms is not None:
+            self.paused_ms += now_ms - self.paused_since_ms
+            self.paused_since_ms = None
+
     def ran_ms(self, now_ms: int) -> int:
-        """How long it has run, without the time in which a question to a person was open."""
+        """How long it has run, without the time in which a question or a signal was waited for."""
         paused_ms = self.paused_ms
         if self.paused_since_ms is not None:
             paused_ms += now_ms - self.paused_since_ms
@@ -105,12 +117,29 @@ class GenerationState:
 
 @attrs.define
 class ToolSlot:
-    """A tool call under way and its output: what is kept of it, and how much was dropped before."""
+    """A tool call under way and its output: what is kept of it, and how much was dropped before.
+
+    `asked` counts the questions that it has asked so far.
+    """
 
     call_id: str = ""
     tool_name: str = ""
     output: Text = attrs.field(factory=Text)
     dropped: int = 0
+    asked: int = 0
+
+
+@attrs.define
+class QuestionSlot:
+    """A question that is open: what people are shown of it.
+
+    `kind` is ``ask``, ``approve`` or ``signal``; for a signal, `text` is its name.
+    """
+
+    kind: str = "ask"
+    text: str = ""
+    tool_name: str = ""
+    deadline_ms: int | None = None
 
 
 @attrs.define
@@ -154,6 +183,7 @@ class LiveState:
     run: RunState | None = None
     generation: GenerationState | None = None
     tools: dict[str, ToolSlot] = attrs.field(factory=dict)
+    questions: dict[str, QuestionSlot] = attrs.field(factory=dict)
     compactions: list[CompactionState] = attrs.field(factory=list)
     run_failure: RunFailure | None = None
     compaction_failure: CompactionFailure | None = None

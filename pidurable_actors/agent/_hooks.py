@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final, ove
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors.agent._questions import Approve
 from pidurable_actors.agent._tool import Tool
 from pidurable_actors.agent._tool_api import ToolResult
 from pidurable_actors.context import Context
@@ -211,7 +212,9 @@ BeforeRequest: TypeAlias = Callable[[ModelRequest, HookApi], Awaitable[ModelRequ
 AfterResponse: TypeAlias = Callable[[AssistantMessage, HookApi], Awaitable[AssistantMessage | None]]
 OnYield: TypeAlias = Callable[[AssistantMessage, HookApi], Awaitable[str | None]]
 AfterTools: TypeAlias = Callable[[Sequence[ToolResultMessage], HookApi], Awaitable[None]]
-BeforeTool: TypeAlias = Callable[[ToolCallEvent, HookApi], Awaitable[Block | Rewrite | None]]
+BeforeTool: TypeAlias = Callable[
+    [ToolCallEvent, HookApi], Awaitable[Block | Rewrite | Approve | None]
+]
 AfterTool: TypeAlias = Callable[[ToolCallEvent, ToolResult, HookApi], Awaitable[ToolResult | None]]
 OnAbort: TypeAlias = Callable[[ToolCallEvent, HookApi], Awaitable[None]]
 BeforeCompact: TypeAlias = Callable[[CompactionEvent, HookApi], Awaitable[Skip | Summary | None]]
@@ -271,7 +274,9 @@ class _Decorators:
     def before_tool(function: BeforeTool) -> Hook:
         """Asked before the intent of a call is stored: may block it or rewrite its arguments.
 
-        One that raises blocks the call.
+        With `Approve` it asks a person first, once all hooks have had their say: those after it may
+        still block the call or rewrite its arguments. None of them is asked again then. One that
+        raises blocks the call.
         """
         return Hook("before_tool", function)
 

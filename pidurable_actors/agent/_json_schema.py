@@ -16,7 +16,16 @@ from typing import Final, cast
 from pidurable_actors._json import JSON, JsonObject, check_json
 from pidurable_actors.errors import DefinitionError, InvalidValue
 
-__all__ = ["KINDS", "NOUNS", "check_schema", "choices_of", "kind_of", "kinds_of", "required_of"]
+__all__ = [
+    "KINDS",
+    "NOUNS",
+    "check_any_schema",
+    "check_schema",
+    "choices_of",
+    "kind_of",
+    "kinds_of",
+    "required_of",
+]
 
 _KIND_OF: Final[Mapping[type, str]] = {
     type(None): "null",
@@ -60,6 +69,20 @@ def check_schema(schema: object, where: str) -> JsonObject:
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise DefinitionError(f'{where}: the schema of the arguments must have "type": "object".')
     return _normal({"type": "object", "properties": {}, **schema}, f"{where}, schema")
+
+
+def check_any_schema(schema: object, where: str) -> JsonObject:
+    """Check the schema of a value of any kind; see `check_schema`.
+
+    Raises:
+        DefinitionError: it is not strict JSON or no schema, or it uses a keyword that is not
+            enforced here.
+    """
+    try:
+        check_json(schema, "schema")
+    except InvalidValue as error:
+        raise DefinitionError(f"{where}: {error}") from error
+    return _normal(cast(JSON, schema), f"{where}, schema")
 
 
 def kind_of(value: JSON) -> str:

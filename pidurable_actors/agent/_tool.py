@@ -18,8 +18,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, final, get_arg
 
 import attrs
 
-from pidurable_actors._json import JsonObject, copy_json
+from pidurable_actors._json import JSON, JsonObject, copy_json
 from pidurable_actors._limits import LIMITS
+from pidurable_actors.agent._questions import Answer, Expired
 from pidurable_actors.agent._schema import ToolSignature, takes_api
 from pidurable_actors.agent._tool_api import ToolApi
 from pidurable_actors.errors import DefinitionError
@@ -50,6 +51,9 @@ Around: TypeAlias = Callable[
 ]
 """Code around a call: it gets the call, to be awaited or not, its arguments and the api."""
 Reconcile: TypeAlias = Callable[[Mapping[str, Any], ToolApi], Awaitable[object]]
+Resume: TypeAlias = Callable[
+    [Answer | Expired, JSON, Mapping[str, Any], ToolApi], Awaitable[object]
+]
 Allow: TypeAlias = Callable[[JsonObject], bool]
 
 
@@ -71,11 +75,13 @@ class Tool:
 
     Args:
         name: what the model calls; stored, so renaming it is a change of format.
-        execute: async function; returns text or a `ToolResult`.
+        execute: async function; returns text or a `ToolResult`, or asks with an `Ask` or a
+            `WaitForSignal`.
         description: for the model; the function's docstring by default.
         parameters: a JSON Schema written by hand; from the signature by default.
         replay: what may be done with a call that was cut off.
         reconcile: asked, for ``replay="reconcile"``, whether a call that was cut off happened.
+        resume: goes on with a call whose question has its answer; see `Tool.resume`.
         mode: ``"sequential"`` makes every round with this tool run in order.
         timeout_s: seconds after which a call is cancelled and becomes an error result.
         callers: who may call it: ``"model"``, ``"tools"`` (see `ToolApi.call`) or both. A model is
@@ -86,7 +92,7 @@ class Tool:
             the `caller` that is stored with its submission. A run without one may not. A call that
             is not allowed gets the error result ``blocked``; models are told of the tool all the
             same, since which tools there are does not depend on the caller. It is asked before the
-            call's intent is stored, again when it was cut off there.
+            call's intent is stored, again when it was cut off there, and after a question.
 
     Raises:
         DefinitionError: the signature cannot be documented, there is no description, or a field is
@@ -99,6 +105,7 @@ class Tool:
     parameters: JsonObject | None = attrs.field(default=None, kw_only=True)
     replay: Replay = attrs.field(default="unsafe", kw_only=True)
     on_reconcile: Reconcile | None = attrs.field(default=None, kw_only=True, alias="reconcile")
+    on_resume: Resume | None = attrs.field(default=None, kw_only=True, alias="resume")
     mode: ExecutionMode = attrs.field(default="parallel", kw_only=True)
     timeout_s: float | None = attrs.field(default=None, kw_only=True)
     callers: frozenset[Caller] = attrs.field(
@@ -124,6 +131,8 @@ class Tool:
             raise DefinitionError(f"tool {self.name!r}: timeout_s must be greater than 0.")
         if self.allow is not None:
             _check_allow(self.allow, self.name)
+        if self.on_resume is not None:
+            _check_resume(self.on_resume, self.name)
         if self.parameters is None:
             self.signature = ToolSignature.from_function(self.execute, name=self.name)
         else:
@@ -191,6 +200,21 @@ class Tool:
         self.on_reconcile = handler
         return handler
 
+    def resume(self, handler: Resume) -> Resume:
+        """Decorator: the handler that goes on with a call whose question has its answer.
+
+        It gets the `Answer`, or `EXPIRED` when nobody gave one in time; the `state` of what was
+        returned to ask; the arguments by name; and the api. It returns what a tool returns, another
+        question too. What the tool did before it asked is not done again. Its own run is replayed,
+        when it is cut off, as `replay` says.
+
+        Raises:
+            DefinitionError: it does not take these four.
+        """
+        _check_resume(handler, self.name)
+        self.on_resume = handler
+        return handler
+
 
 def tool(
     name: str | None = None,
@@ -232,6 +256,17 @@ def _check_name(name: str) -> None:
         raise DefinitionError(
             f"tool name {name!r}: use letters, digits, '_' and '-', beginning with a letter."
         )
+
+
+def _check_resume(handler: object, name: str) -> None:
+    # Found out now, because the answer may come days later, and is then lost.
+    try:
+        inspect.signature(cast("Resume", handler)).bind(None, None, None, None)
+    except TypeError:
+        raise DefinitionError(
+            f"tool {name!r}: a resume handler is an async function of answer, state, arguments "
+            f"and api, not {handler!r}."
+        ) from None
 
 
 def _check_allow(allow: object, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, final, get_args, overload
 
 import attrs
 
-from pidurable_actors._json import JsonObject, check_json
+from pidurable_actors._json import JSON, JsonObject, check_json
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.actors import with_abort
 from pidurable_actors.agent import (
@@ -27,6 +27,7 @@ from pidurable_actors.agent import (
 )
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import InvalidValue
+from pidurable_actors.harness import _questions
 from pidurable_actors.harness._conversation_reading import ConversationReading
 from pidurable_actors.harness._submission import Submission
 from pidurable_actors.records import (
@@ -245,6 +246,33 @@ class Conversation(ConversationReading):
                 ),
                 Binding(self.id),
             )
+
+    async def signal(
+        self, name: str, value: JSON = None, *, by: str, context: Context | None = None
+    ) -> None:
+        """Send a signal of this conversation, once; what waits for it goes on. Asks for progress.
+
+        It is a fact of this conversation, and of no fork of it: a wait that begins later finds it.
+
+        Args:
+            name: what tools wait for with `WaitForSignal`; compared as it is written.
+            value: JSON that they get.
+            by: who sends it; stored.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            AlreadyAnswered: it was sent before; that one stands.
+            InvalidValue: a part of it cannot be stored.
+            ReadOnlySession, HarnessClosed, SessionFailed: as named.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return the signal is stored.
+
+        Cancellation: `Cancelled` means that nothing was stored; sending it again is safe in any
+            case.
+        """
+        with within(context):
+            await _questions.signal(self._core, self.id, name, value, by)
 
     async def _admit(
         self,

@@ -40,7 +40,7 @@ from pidurable_actors.session import Binding, DocumentDefinition, Tx
 from pidurable_actors.storage import Storage
 from pidurable_actors.views import ConversationSubject, Hub
 
-__all__ = ["Core"]
+__all__ = ["Core", "revision_of", "seen_entry"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -97,7 +97,7 @@ class Core:
         stored = await self.read(
             lambda storage: storage.document(definition.kind, definition.scope, scope_id, key)
         )
-        return _revision(definition, stored)
+        return revision_of(definition, stored)
 
     async def snapshot_as_of(
         self,
@@ -132,7 +132,7 @@ class Core:
                 definition.kind, definition.scope, belongs, key, at_commit=commit
             )
 
-        return _revision(definition, await self.read(look))
+        return revision_of(definition, await self.read(look))
 
     async def document_keys(
         self, definition: DocumentDefinition[D], scope_id: int, *, limit: int, cursor: str | None
@@ -238,7 +238,8 @@ class Core:
         self.engine.resume()
 
 
-def _revision(definition: DocumentDefinition[D], stored: StoredDocument | None) -> D:
+def revision_of(definition: DocumentDefinition[D], stored: StoredDocument | None) -> D:
+    """A stored document to look at; the initial one when there is none."""
     if stored is None:
         return definition.revision(definition.initial_value())
     return definition.revision(definition.load(stored.record, stored.value))

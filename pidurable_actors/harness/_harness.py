@@ -12,9 +12,10 @@ from typing import Any, TypeAlias, TypeVar, final, overload
 
 from pidurable_actors._json import JSON
 from pidurable_actors.actors import ClosedEnd, orphan_blocked, with_abort
-from pidurable_actors.agent import check_agent, new_conversation
+from pidurable_actors.agent import Question, check_agent, new_conversation
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import StorageRequestError, TaskRefused
+from pidurable_actors.harness import _questions
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._conversation import Conversation
 from pidurable_actors.harness._harness_reading import HarnessReading
@@ -295,7 +296,7 @@ class Harness(HarnessReading):
             if not record.abort_requested:
                 tx.tasks.put(with_abort(record, reason))
             if orphan:
-                await orphan_blocked(tx, wanted, why_blocked, reason)
+                await orphan_blocked(tx, wanted, why_blocked, BUILT_IN.get, reason)
 
         with within(context):
             self._core.need_progress()
@@ -363,6 +364,45 @@ class Harness(HarnessReading):
                     if not await self._core.engine.is_at_work():
                         return
                     await wait.event.wait()
+
+    # --- questions ---
+
+    async def answer(
+        self, question_id: str, value: JSON, *, by: str, context: Context | None = None
+    ) -> Question:
+        """Answer a question, once; the call that waits for it goes on. Asks for progress.
+
+        When the tool that is to go on is not here, the answer is stored all the same, and the call
+        is blocked until it is. When the deadline has come by the time of the commit, the question
+        has expired, whether that is stored yet or not.
+
+        Args:
+            question_id: which; see `questions`.
+            value: the answer, as JSON that fits the question's schema. To an approval it is
+                ``True``, ``False``, or an object with ``approved``, and ``arguments`` in place of
+                those of the call, or a ``reason`` against it.
+            by: who answers; stored.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Returns:
+            The question with its answer.
+
+        Raises:
+            AlreadyAnswered: it was answered before, has expired, or was withdrawn; ``withdrawn``
+                also from the moment in which the call is marked for abort.
+            StorageRequestError: there is none with this id.
+            InvalidValue: the value does not fit; the error names the field.
+            MisuseError: it waits for a signal; see `Conversation.signal`.
+            ReadOnlySession, HarnessClosed, SessionFailed: as named.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: on return the answer is stored; the call goes on even if the process dies now.
+
+        Cancellation: `Cancelled` means that nothing was stored; answering again is safe in any
+            case.
+        """
+        with within(context):
+            return await _questions.answer(self._core, question_id, value, by)
 
     # --- changing ---
 

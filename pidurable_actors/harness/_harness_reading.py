@@ -1,4 +1,7 @@
-"""What can be seen of a harness: what goes on, documents, the log of commits, and watches."""
+"""What can be seen of a harness: what goes on, documents, questions, the log of commits, watches.
+
+Size: one class of calls; most of it is what they promise.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.agent import USAGE, UsageSums
+from pidurable_actors.agent import USAGE, Question, UsageSums
 from pidurable_actors.context import Context, within
 from pidurable_actors.errors import (
     CursorTooOld,
@@ -14,6 +17,7 @@ from pidurable_actors.errors import (
     ReadOnlySession,
     StorageRequestError,
 )
+from pidurable_actors.harness import _questions
 from pidurable_actors.harness._core import Core
 from pidurable_actors.harness._inspect import (
     Inspection,
@@ -48,6 +52,57 @@ class HarnessReading:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+
+    # --- questions ---
+
+    async def questions(
+        self,
+        *,
+        conversation_id: int | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        context: Context | None = None,
+    ) -> Page[Question]:
+        """The questions that wait for an answer, oldest first.
+
+        Args:
+            conversation_id: only those of one conversation.
+            limit: questions in the page.
+            cursor: from the previous page.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            StorageRequestError: a bad limit or cursor.
+            HarnessClosed, SessionFailed: it is too late.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        with within(context):
+            return await _questions.open_questions(
+                self._core, conversation_id, limit=limit, cursor=cursor
+            )
+
+    async def question(self, question_id: str, *, context: Context | None = None) -> Question:
+        """A question by its id, whatever became of it.
+
+        Args:
+            question_id: which.
+            context: ends the call when it is cancelled; see `Context`.
+
+        Raises:
+            StorageRequestError: there is none with this id.
+            HarnessClosed, SessionFailed: it is too late.
+            ContextCancelled: `context` was cancelled or ran out.
+
+        Durability: what is returned is stored.
+
+        Cancellation: nothing happened.
+        """
+        with within(context):
+            return await _questions.question(self._core, question_id)
 
     # --- documents ---
 

@@ -86,6 +86,7 @@ from pidurable_actors.records._submissions import (
 )
 from pidurable_actors.records._tasks import (
     ENDED,
+    NEVER_MS,
     AbortedOutcome,
     CompletedOutcome,
     Completing,
@@ -123,6 +124,7 @@ __all__ = [
     "COMPACTION",
     "ENDED",
     "LEFT_OUT",
+    "NEVER_MS",
     "RESET",
     "ROOT_ID",
     "SYSTEM",

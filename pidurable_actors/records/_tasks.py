@@ -17,6 +17,7 @@ from pidurable_actors.records._ids import ConversationId, TaskId
 
 __all__ = [
     "ENDED",
+    "NEVER_MS",
     "AbortedOutcome",
     "CompletedOutcome",
     "Completing",
@@ -44,6 +45,9 @@ TaskStatus: TypeAlias = Literal[
     "pending", "running", "waiting", "sleeping", "parked", "completing", "terminal"
 ]
 WaitPolicy: TypeAlias = Literal["all_settled", "fail_fast"]
+
+NEVER_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: a task that sleeps until then sleeps until somebody wakes it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -56,6 +56,7 @@ from pidurable_actors.runtime._runtime import (
     TASK,
     Missing,
     Runtime,
+    ServiceLookup,
 )
 from pidurable_actors.runtime._task_actor import (
     TaskActor,
@@ -93,6 +94,7 @@ __all__ = [
     "ReportKind",
     "Reporter",
     "Runtime",
+    "ServiceLookup",
     "SleepUntil",
     "SubmissionHandle",
     "TaskActor",

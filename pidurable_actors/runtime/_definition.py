@@ -70,6 +70,7 @@ class TaskDefinition:
         migrates: whether the class takes stored tasks of older versions.
         has_values: whether its runs, and those of its work, see context values of its own.
         builtin: whether it is one of the package's own, which end in ways of their own.
+        blocks: whether the class says of its stored tasks that they cannot run here now.
     """
 
     kind: str
@@ -79,6 +80,7 @@ class TaskDefinition:
     migrates: bool = False
     has_values: bool = False
     builtin: bool = False
+    blocks: bool = False
 
 
 def define_task(
@@ -134,6 +136,7 @@ def define_task(
         migrates=_overrides(cls, base, "migrate"),
         has_values=_overrides(cls, base, "run_values"),
         builtin=builtin,
+        blocks=_overrides(cls, base, "blocked_by"),
     )
 
 

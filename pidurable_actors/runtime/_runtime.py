@@ -25,7 +25,7 @@ from pidurable_actors.runtime._reports import Report
 from pidurable_actors.session import Tx
 from pidurable_actors.settings import AgentChoice, Settings
 
-__all__ = ["MISSING", "TASK", "Missing", "Runtime"]
+__all__ = ["MISSING", "TASK", "Missing", "Runtime", "ServiceLookup"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,18 @@ Missing: TypeAlias = Literal[_Missing.MISSING]
 
 TASK: Final[ContextKey[TaskId]] = ContextKey("task")
 """The task whose code runs; a value of the context of every run."""
+
+
+class ServiceLookup(Protocol):
+    """What the harness provides, looked up by type; see `Runtime.service`."""
+
+    def __call__(self, kind: type[T]) -> T:
+        """What it provides under a type.
+
+        Raises:
+            LookupError: it provides nothing of that type.
+        """
+        ...
 
 
 class Runtime(Protocol):

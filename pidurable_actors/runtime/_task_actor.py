@@ -3,6 +3,8 @@
 A `TaskActor` class is a definition; defining one registers nothing. One object of it lives for one
 run (*invocation*): its attributes are volatile, what lasts is its checkpoint, its memos and what it
 committed.
+
+Size: one public class; most of it is what its methods promise.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pidurable_actors.records import (
 from pidurable_actors.runtime._conversations import ConversationHandle
 from pidurable_actors.runtime._definition import TaskDefinition, define_task
 from pidurable_actors.runtime._outcomes import Aborted, Checkpoint, Outcome
-from pidurable_actors.runtime._runtime import Missing, Runtime
+from pidurable_actors.runtime._runtime import Missing, Runtime, ServiceLookup
 from pidurable_actors.runtime._values import checkpoint_to_json, from_json, to_json
 from pidurable_actors.session import TaskSeed, Tx
 from pidurable_actors.settings import AgentChoice, Settings
@@ -146,6 +148,25 @@ class TaskActor(Generic[InputT, ResultT]):
         Cancellation: the look-up is made again for the next run.
         """
         return {}
+
+    @classmethod
+    async def blocked_by(cls, tx: Tx, task: TaskRecord, services: ServiceLookup) -> str | None:
+        """Why a stored task cannot run here now, for want of something that may come; else None.
+
+        Asked before a task is taken up that is due, or that an earlier process left; not for its
+        abort handler. A task that is blocked stays as it is, is reported once, and is asked about
+        again when the registry or a document of its conversation changes.
+
+        Args:
+            tx: the commit that would reserve it; must only be read.
+            task: the record.
+            services: what the harness provides.
+
+        Durability: stores nothing.
+
+        Cancellation: it is asked again.
+        """
+        return None
 
     # --- what a subclass writes ---
 

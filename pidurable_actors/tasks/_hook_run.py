@@ -18,6 +18,7 @@ from pidurable_actors._json import JSON, JsonObject, check_json, check_text, cop
 from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent import (
     Agent,
+    Approve,
     Block,
     CompactionEvent,
     Hook,
@@ -47,6 +48,7 @@ from pidurable_actors.tasks._tool_results import as_result
 
 __all__ = [
     "FAILED",
+    "Cleared",
     "HookRun",
     "after_response",
     "after_tool",
@@ -65,6 +67,15 @@ D = TypeVar("D")
 
 FAILED: Final = object()
 """What a hook came to that raised, or returned what it must not."""
+
+
+@final
+@attrs.frozen
+class Cleared:
+    """A call that no hook blocked: its arguments, and what people are to be asked before it."""
+
+    arguments: JsonObject
+    asks: tuple[Approve, ...] = ()
 
 
 @final
@@ -219,8 +230,8 @@ async def after_tools(runtime: Runtime, agent: Agent, results: Sequence[ToolResu
         await ask_hook(runtime, name, hook, results, returns=type(None))
 
 
-async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> Block | Rewrite:
-    """What becomes of a call: blocked, or its arguments as the hooks left them.
+async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> Block | Cleared:
+    """What becomes of a call: blocked, or its arguments as the hooks left them and their questions.
 
     A hook that raises blocks it: what could not be asked was not allowed.
 
@@ -229,11 +240,12 @@ async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> B
     Cancellation: the hooks may run again.
     """
     arguments = event.arguments
+    asks: list[Approve] = []
     for name, hook in agent.hooks.get("before_tool", ()):
         # Each gets a copy: what is not returned changes nothing.
         asked = attrs.evolve(event, arguments=_copied(arguments))
         found = await ask_hook(
-            runtime, name, hook, asked, returns=(Block, Rewrite), check=_check_verdict
+            runtime, name, hook, asked, returns=(Block, Rewrite, Approve), check=_check_verdict
         )
         if found is FAILED:
             return Block(f"a check of extension {name!r} failed")
@@ -241,7 +253,9 @@ async def before_tool(runtime: Runtime, agent: Agent, event: ToolCallEvent) -> B
             return found
         if isinstance(found, Rewrite):
             arguments = _copied(found.arguments)
-    return Rewrite(arguments)
+        elif isinstance(found, Approve):
+            asks.append(found)
+    return Cleared(arguments, tuple(asks))
 
 
 async def after_tool(
@@ -371,11 +385,14 @@ def _check_said(text: str) -> None:
     check_text(text, "text")
 
 
-def _check_verdict(verdict: Block | Rewrite) -> None:
-    if isinstance(verdict, Block):
-        check_text(verdict.reason, "reason")
-    else:
-        check_json(verdict.arguments, "arguments")
+def _check_verdict(verdict: Block | Rewrite | Approve) -> None:
+    match verdict:
+        case Block():
+            check_text(verdict.reason, "reason")
+        case Rewrite():
+            check_json(verdict.arguments, "arguments")
+        case Approve():
+            pass  # It is checked when it is made.
 
 
 def _copied(arguments: JsonObject) -> JsonObject:

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any, Final, Self, TypeVar, final, overload
 
+import attrs
 import outcome
 import trio
 
 from pidurable_actors._frozen import FrozenText
 from pidurable_actors._json import JSON, JsonObject, check_json, copy_json
-from pidurable_actors.agent import LIVE, LiveState, ToolResult
+from pidurable_actors.agent import LIVE, LiveState, ToolResult, ToolSlot
 from pidurable_actors.context import Context
 from pidurable_actors.errors import InvocationEnded
 from pidurable_actors.records import ConversationId, TaskId, TaskRecord
@@ -34,7 +35,7 @@ from pidurable_actors.tasks._asking import Came, follow
 from pidurable_actors.tasks._nested import NestedInput, call_tool
 from pidurable_actors.tasks._own_commit import own_commit
 
-__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "ToolRun", "shown_output"]
+__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "Paused", "ToolRun", "shown_output"]
 
 T = TypeVar("T")
 InputT = TypeVar("InputT")
@@ -44,6 +45,16 @@ OUTPUT_CHARS: Final = 50 * 1024
 
 OUTPUT_LINES: Final = 2_000
 """Lines of output kept; what comes first is dropped and counted."""
+
+
+@final
+@attrs.frozen
+class Paused:
+    """A run that asked a question: how much it had put out, and what it had said of its result."""
+
+    chars: int = 0
+    details: JSON = None
+    diagnostics: list[JsonObject] = attrs.field(factory=list)
 
 
 @final
@@ -259,13 +270,30 @@ class ToolRun:
         """Show its output until its result is stored, so that no commit in between hides it."""
         board = self._runtime.service(ProgressBoard)
         self._show = self._shown_while.enter_context(
-            board.showing(self.conversation_id, self._write)
+            board.showing(self.conversation_id, self.write)
         )
         return self
 
     def __exit__(self, *_: object) -> None:
         """Show it no more."""
         self._shown_while.close()
+
+    @property
+    def paused(self) -> Paused:
+        """What must be known to go on after a question as if there had been no pause."""
+        return Paused(self._chars, copy_json(self.detail), list(self.diagnostics))
+
+    def go_on(self, paused: Paused, stored: ToolSlot) -> None:
+        """Take over what the run before a question left.
+
+        Args:
+            paused: what it was when the question was asked.
+            stored: the slot of the call; it may have output of a run since that was cut off.
+        """
+        self._chars = min(paused.chars, stored.dropped)
+        self._keep(str(stored.output)[: paused.chars - self._chars])
+        self.detail = copy_json(paused.details)
+        self.diagnostics = [dict(it) for it in paused.diagnostics]
 
     async def storing(self, work: Callable[[], Awaitable[object]]) -> object:
         """Run `work`; store output behind its back meanwhile.
@@ -306,12 +334,12 @@ class ToolRun:
         chars = self._chars
 
         async def change(tx: Tx) -> None:
-            self._write(await tx.doc(LIVE, self.conversation_id))
+            self.write(await tx.doc(LIVE, self.conversation_id))
 
         await self._runtime.commit(change)
         self._stored = chars
 
-    def _write(self, live: LiveState) -> None:
+    def write(self, live: LiveState) -> None:
         """Bring a draft of the live document up to date; it has a beginning of all output."""
         slot = live.tools.get(str(self.task_id))
         if slot is None:

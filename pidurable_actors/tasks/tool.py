@@ -5,36 +5,49 @@ a fresh idempotency key; phase ``execute`` runs the tool and stores its result. 
 at ``execute`` without having passed ``call`` was cut off there, by a crash or a close: then the
 stored and the present replay policy decide, and only when both agree is anything done again.
 
+Two checkpoints are waits for people, without code: ``approval`` before the intent, when a hook
+asked, and ``asked`` when the tool itself did. After the second, ``resume`` is an intent like
+``execute``, of the tool's handler for the answer; what came before is never run again.
+
 The two kinds differ in who calls, where the call is read from, and where its result goes: that of a
 model's call to the transcript, that of a nested one to the outcome of its task.
 
 Invariant: every call that reaches its task gets exactly one result, also when it is cut off too
-often, aborted, or its tool is gone.
+often, aborted, or its tool is gone. A question that it waits for ends no later than the call.
+
+Size: one task class, whose phases share how a tool is run and how its one result is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import trio
 
-from pidurable_actors._json import JSON, JsonObject
+from pidurable_actors._json import JSON, JsonObject, fingerprint
 from pidurable_actors.agent import (
     CALLER,
+    EXPIRED,
     LIVE,
     Agent,
     AgentServices,
+    Answer,
+    Approve,
     ArgumentsInvalid,
     Block,
+    Expired,
     Granted,
+    Limit,
     NotDone,
+    Question,
     Refused,
-    Replay,
     Tool,
     ToolCallEvent,
     ToolResult,
     Unknown,
+    read_approval,
 )
 from pidurable_actors.records import (
     EntryId,
@@ -52,6 +65,8 @@ from pidurable_actors.runtime import (
     Failed,
     Next,
     Outcome,
+    ServiceLookup,
+    SleepUntil,
     TaskActor,
     checkpoint_in,
     from_json,
@@ -62,19 +77,35 @@ from pidurable_actors.tasks._composing import read_agent
 from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
 from pidurable_actors.tasks._nested import NestedInput, result_to_json
+from pidurable_actors.tasks._questions import (
+    Approval,
+    Asked,
+    Came,
+    Execute,
+    Intent,
+    Resume,
+    ask_approval,
+    ask_back,
+    look_at_question,
+    may_have_run,
+    missing_tool,
+    no_handler,
+    take_over,
+    what_came,
+    withdraw_question,
+)
 from pidurable_actors.tasks._rounds import find_call
-from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call
+from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call, wall_of
 from pidurable_actors.tasks._tool_results import (
     ResultCode,
     ToolInput,
     append_result,
-    as_result,
     error_result,
     settle_call,
 )
 from pidurable_actors.tasks._tool_run import ToolRun, shown_output
 
-__all__ = ["Call", "Execute", "NestedCall", "ToolInput", "ToolTask"]
+__all__ = ["Approval", "Asked", "Call", "Execute", "NestedCall", "Resume", "ToolInput", "ToolTask"]
 
 Step: TypeAlias = Next[Any]
 """What a phase returns; what an outcome carries is for each of the two kinds to say."""
@@ -85,22 +116,15 @@ class Call(Checkpoint, phase="call"):
     """The call is to be resolved and validated."""
 
 
-@attrs.frozen
-class Execute(Checkpoint, phase="execute"):
-    """The intent: what will be run, and what may be done if it is cut off."""
-
-    arguments: JsonObject
-    replay: Replay
-    key: str
-
-
 class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=True):
     """One tool call of a model."""
 
     called_by: ClassVar[Literal["model", "tools"]] = "model"
 
     _taken: tuple[Agent, Tool] | None = None  # what the call was resolved to in this run
+    _wall: Limit | None = None
     _run_now: ToolRun | None = None
+    _answer: Answer | Expired = EXPIRED  # to the question that this run goes on after
 
     def start(self) -> Call:
         """Begin with the call."""
@@ -121,8 +145,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         if tool is None:
             return await self._fail("tool_unavailable", f"Tool {block.name} is not available")
         if not self._is_allowed(tool):
-            message = f"Tool {block.name} is not allowed for this caller"
-            return await self._fail("blocked", message)
+            return await self._not_allowed()
         if unusable:
             return await self._fail("invalid_arguments", unusable)
         try:
@@ -130,35 +153,37 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             event = self._event(tool, block.arguments)
             verdict = await before_tool(self.runtime, agent, event)
             if isinstance(verdict, Block):
-                return await self._fail(
-                    "blocked", f"Tool {block.name} was blocked: {verdict.reason}"
-                )
+                return await self._blocked(verdict.reason)
             tool.signature.convert(verdict.arguments)
         except ArgumentsInvalid as error:
-            return await self._fail("invalid_arguments", f"Invalid arguments: {error}")
-        self._taken = agent, tool
-        key = self.runtime.service(AgentServices).chance.key()
-        return await self._intend(
-            agent, tool, Execute(arguments=verdict.arguments, replay=tool.replay, key=key)
-        )
+            return await self._invalid(error)
+        if verdict.asks:
+            return await self._ask_approval(verdict.arguments, verdict.asks)
+        return await self._intend(agent, tool, verdict.arguments)
 
-    async def _intend(self, agent: Agent, tool: Tool, intent: Execute) -> Step:
-        """Store the intent, with what it may use reserved."""
-        granted = Granted()
+    @phase(Approval)
+    async def approval(self, at: Approval) -> Step:
+        """Do what people said of the call: go on to the intent, or not; sleep on until they have.
 
-        async def store(tx: Tx) -> Step | Refused:
-            nonlocal granted
-            found = await reserve_call(tx, self.runtime, agent, tool)
-            if isinstance(found, Refused):
-                return found
-            granted = found
-            return Continue(intent)
+        Durability: an expiry is stored before anything else happens; a refusal with the result.
 
-        step = await self.commit(store)
-        if isinstance(step, Refused):
-            return await self._fail("blocked", f"Tool {tool.name} was not run: {step.words}")
-        tell_near(self.runtime, granted.near)
-        return step
+        Cancellation: runs again.
+        """
+        found = await self._look(at)
+        if isinstance(found, SleepUntil):
+            return found
+        if found.status != "answered":
+            return await self._blocked("nobody approved it in time")
+        said = read_approval(found.value)
+        if not said.approved:
+            return await self._blocked(said.reason or "it was not approved")
+        if found.fingerprint != fingerprint(at.arguments):
+            return await self._blocked("somebody approved other arguments")
+        arguments = at.arguments if said.arguments is None else said.arguments
+        if at.asks:
+            return await self._ask_approval(arguments, at.asks)
+        taken = await self._take_tool(at, arguments)
+        return await self._intend(*taken, arguments) if isinstance(taken, tuple) else taken
 
     @phase(Execute)
     async def execute(self, at: Execute) -> Step:
@@ -168,17 +193,36 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
         Cancellation: counts as cut off.
         """
-        if self._taken is not None:
-            # The code that the intent was stored for, whatever was installed since.
-            return await self._run(self._taken[1], at)
-        agent, tool = await self._resolve()
-        if tool is not None:
-            self._taken = agent, tool
-        if tool is not None and at.replay == tool.replay == "safe":
-            return await self._run(tool, at)
-        if tool is not None and at.replay == tool.replay == "reconcile":
-            return await self._reconcile(tool, at)
-        return await self._interrupted()
+        return await self._carry_out(at)
+
+    @phase(Asked)
+    async def asked(self, at: Asked) -> Step:
+        """Store the intent of going on once the question has its end; until then sleep on.
+
+        Durability: an expiry is stored before anything else happens.
+
+        Cancellation: runs again.
+        """
+        found = await self._look(at)
+        if isinstance(found, SleepUntil):
+            return found
+        taken = await self._take_tool(at, at.arguments)
+        if not isinstance(taken, tuple):
+            return taken
+        if taken[1].on_resume is None:
+            return await self._fail("tool_error", no_handler(taken[1]))
+        self._taken = taken
+        return Continue(Resume(**attrs.asdict(at, recurse=False)))
+
+    @phase(Resume)
+    async def resume(self, at: Resume) -> Step:
+        """Run the tool's handler for the answer; cut off here, as in `execute`.
+
+        Durability: the result is stored with the end of the task.
+
+        Cancellation: counts as cut off.
+        """
+        return await self._carry_out(at)
 
     async def abort(self) -> Outcome:
         """Leave an error result, so that the transcript stays whole.
@@ -193,7 +237,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             intent = (checkpoint_in(self.runtime.record) or {}).get("arguments")
             arguments = intent if isinstance(intent, dict) else block.arguments
             await on_abort(self.runtime, agent, self._event(tool, arguments))
-        message = f"Tool {self.input.tool_name} was aborted{_perhaps(self.runtime.record)}"
+        message = f"Tool {self.input.tool_name} was aborted{may_have_run(self.runtime.record)}"
         return await self._fail("aborted", message, self._run_now)
 
     @classmethod
@@ -209,32 +253,99 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         code: ResultCode = "restart_limit" if limit else "tool_error"
         name = task_input.tool_name
         message = (
-            f"Tool {name} was cut off too often{_perhaps(task)}; it is not run again"
+            f"Tool {name} was cut off too often{may_have_run(task)}; it is not run again"
             if limit
-            else f"Tool {name} failed{_perhaps(task)}"
+            else f"Tool {name} failed{may_have_run(task)}"
         )
         result = error_result(message, code, shown=await _stored_output(tx, task))
+        await withdraw_question(tx, task)
         await cls._keep(tx, task, result)
         if limit:
             return FailedOutcome(error={"reason": code}, result=cls._carried(result))
         return outcome
 
+    @classmethod
+    async def blocked_by(cls, tx: Tx, task: TaskRecord, services: ServiceLookup) -> str | None:
+        """The tool that is to go on after a question and is not here.
+
+        Durability: stores nothing.
+
+        Cancellation: it is asked again.
+        """
+        return await missing_tool(tx, task, services, cls.called_by)
+
+    # --- asking people ---
+
+    async def _look(self, at: Asked | Approval) -> SleepUntil | Question:
+        return await self.commit(lambda tx: look_at_question(tx, at))
+
+    async def _ask_approval(self, arguments: JsonObject, asks: Sequence[Approve]) -> Step:
+        return await self.commit(lambda tx: ask_approval(tx, self.runtime.record, arguments, asks))
+
+    async def _take_tool(
+        self, at: Asked | Approval, arguments: JsonObject
+    ) -> tuple[Agent, Tool] | Step:
+        """The tool as it is now, or the step to take when it cannot be run like that."""
+        agent, tool = await self._resolve()
+        if tool is None:
+            # Through a reservation, which finds it blocked.
+            return SleepUntil(self.now_ms(), at)
+        if not self._is_allowed(tool):
+            return await self._not_allowed()
+        try:
+            tool.signature.convert(arguments)
+        except ArgumentsInvalid as error:
+            return await self._invalid(error)
+        return agent, tool
+
     # --- running ---
 
-    async def _run(self, tool: Tool, at: Execute) -> Step:
-        assert self._taken is not None, "what runs was resolved"
-        timeout_s = await call_time_s(self.runtime, self._taken[0], tool)
+    async def _intend(self, agent: Agent, tool: Tool, arguments: JsonObject) -> Step:
+        """Store the intent, with what the call may use reserved."""
+        key = self.runtime.service(AgentServices).chance.key()
+        intent = Execute(arguments=arguments, replay=tool.replay, key=key)
+        granted = Granted()
+
+        async def store(tx: Tx) -> Step | Refused:
+            nonlocal granted
+            found = await reserve_call(tx, self.runtime, agent, tool)
+            if isinstance(found, Refused):
+                return found
+            granted = found
+            return Continue(intent)
+
+        step = await self.commit(store)
+        if isinstance(step, Refused):
+            return await self._fail("blocked", f"Tool {tool.name} was not run: {step.words}")
+        self._taken, self._wall = (agent, tool), granted.wall
+        tell_near(self.runtime, granted.near)
+        return step
+
+    async def _carry_out(self, at: Execute | Resume) -> Step:
+        """Run what was intended, or what the replay policy says when an earlier run was cut off."""
+        if self._taken is not None:
+            # The code that the intent was stored for, whatever was installed since.
+            return await self._run(self._taken[1], at)
+        agent, tool = await self._resolve()
+        if tool is not None:
+            self._taken = agent, tool
+            self._wall = await wall_of(self.runtime, agent)
+        if tool is not None and at.replay == tool.replay == "safe":
+            return await self._run(tool, at)
+        if tool is not None and at.replay == tool.replay == "reconcile":
+            return await self._reconcile(tool, at)
+        return await self._interrupted()
+
+    async def _run(self, tool: Tool, at: Execute | Resume) -> Step:
+        timeout_s = call_time_s(self.runtime, tool, self._wall)
         with self._begin(at) as run:
-            result: ToolResult | None = None
+            await self._take_over(run, at)
+            came: Came | None = None
             try:
                 with trio.CancelScope() as deadline:
                     if timeout_s is not None:
                         deadline.deadline = trio.current_time() + timeout_s
-                    arguments = tool.signature.convert(at.arguments)
-                    if tool.wants_api:
-                        arguments["api"] = run
-                    value = await run.storing(lambda: tool.execute(**arguments))
-                    result = as_result(tool.name, value)
+                    came = what_came(tool, await run.storing(self._code(tool, at, run)))
             except Exception as error:  # noqa: BLE001 - a tool's error is the model's to read
                 return await self._fail("tool_error", f"{type(error).__name__}: {error}", run)
             finally:
@@ -243,36 +354,66 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
                 # The stop wins over a value that comes in spite of it: the runtime drops this step,
                 # says so, and runs the abort handler.
                 return Completed(None)
-            if result is None or deadline.cancel_called:
+            if came is None or deadline.cancel_called:
                 return await self._fail(
                     "timeout", f"Tool {tool.name} did not finish within {timeout_s:g} s", run
                 )
-            return await self._store_result(result, run, at)
+            return await self._store(came, run, at)
 
-    async def _reconcile(self, tool: Tool, at: Execute) -> Step:
+    def _code(
+        self, tool: Tool, at: Execute | Resume, run: ToolRun
+    ) -> Callable[[], Awaitable[object]]:
+        """What is to be run: the tool, or its handler for an answer."""
+        arguments = tool.signature.convert(at.arguments)
+        if isinstance(at, Execute):
+            if tool.wants_api:
+                arguments["api"] = run
+            return lambda: tool.execute(**arguments)
+        handler = tool.on_resume
+        if handler is None:
+            raise TypeError(no_handler(tool))
+        return lambda: handler(self._answer, at.state, arguments, run)
+
+    async def _reconcile(self, tool: Tool, at: Execute | Resume) -> Step:
         assert tool.on_reconcile is not None, "checked when the extension was made"
         handler = tool.on_reconcile
         with self._begin(at) as run:
-            result: ToolResult | None = None
+            await self._take_over(run, at)
+            came: Came | None = None
             try:
                 arguments = tool.signature.convert(at.arguments)
                 found = await run.storing(lambda: handler(arguments, run))
                 if not isinstance(found, NotDone | Unknown):
-                    result = as_result(tool.name, found)
+                    came = what_came(tool, found)
             except Exception as error:  # noqa: BLE001 - a handler that fails cannot tell
                 self.report(error)
                 return await self._interrupted()
             finally:
                 run.end()
-            if result is not None:
-                return await self._store_result(result, run, at)
+            if came is not None:
+                return await self._store(came, run, at)
             if isinstance(found, NotDone):
                 return await self._run(tool, at)
             return await self._interrupted()
 
-    def _begin(self, at: Execute) -> ToolRun:
+    def _begin(self, at: Execute | Resume) -> ToolRun:
         self._run_now = ToolRun(self.runtime, self.input.call_id, at.key, nested=NestedCall)
         return self._run_now
+
+    async def _take_over(self, run: ToolRun, at: Execute | Resume) -> None:
+        if isinstance(at, Resume):
+            record = self.runtime.record
+            self._answer = await self.runtime.look(lambda tx: take_over(tx, record, run, at))
+
+    async def _blocked(self, why: str) -> Step:
+        return await self._fail("blocked", f"Tool {self.input.tool_name} was blocked: {why}")
+
+    async def _not_allowed(self) -> Step:
+        name = self.input.tool_name
+        return await self._fail("blocked", f"Tool {name} is not allowed for this caller")
+
+    async def _invalid(self, error: ArgumentsInvalid) -> Step:
+        return await self._fail("invalid_arguments", f"Invalid arguments: {error}")
 
     async def _interrupted(self) -> Step:
         name = self.input.tool_name
@@ -282,21 +423,25 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
 
     # --- results ---
 
-    async def _store_result(self, result: ToolResult, run: ToolRun, at: Execute) -> Step:
-        result = attrs.evolve(
-            result,
-            details=run.detail if result.details is None else result.details,
-            diagnostics=(*result.diagnostics, *run.diagnostics),
-        )
-
-        # A result that exists must not be lost to a cancellation that comes before it is stored.
+    async def _store(self, came: Came, run: ToolRun, at: Execute | Resume) -> Step:
+        # What exists must not be lost to a cancellation that comes before it is stored.
         # Bounded: hooks by their time limit, the line by the limit on callbacks, the storage by its
         # own time limit.
         with trio.CancelScope(shield=True):
+            if not isinstance(came, ToolResult):
+                asks = came
+                return await self.commit(
+                    lambda tx: ask_back(tx, self.runtime.record, asks, at, run)
+                )
+            result = attrs.evolve(
+                came,
+                details=run.detail if came.details is None else came.details,
+                diagnostics=(*came.diagnostics, *run.diagnostics),
+            )
             return await self._settle(result, at)
         raise AssertionError("nobody cancels the shield")
 
-    async def _settle(self, result: ToolResult, at: Execute) -> Step:
+    async def _settle(self, result: ToolResult, at: Intent) -> Step:
         if self._taken is not None:
             agent, tool = self._taken
             event = self._event(tool, at.arguments)
@@ -323,6 +468,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
                 details=None if run is None else run.detail,
                 diagnostics=() if run is None else run.diagnostics,
             )
+            await withdraw_question(tx, record)
             await self._keep(tx, record, result)
             if code == "aborted":
                 return Aborted(message)
@@ -389,10 +535,3 @@ async def _stored_output(tx: Tx, task: TaskRecord) -> str:
     live = await tx.doc(LIVE, task.conversation_id)
     slot = live.tools.get(str(task.id))
     return "" if slot is None else shown_output(str(slot.output), slot.dropped)
-
-
-def _perhaps(task: TaskRecord) -> str:
-    """What must be said of a call whose intent was stored and whose result is not known."""
-    at = checkpoint_in(task)
-    started = at is not None and at["phase"] == Execute.phase_name
-    return " and may have partially run" if started else ""

@@ -401,7 +401,19 @@ class World:
                 self.trace.note(ToolLeft(api.task_id, api.call_id, tool.name))
                 self.mark(f"after tool {tool.name}, before its result is stored")
 
-        return tool.around(code)
+        made = tool.around(code)
+        handler = tool.on_resume
+        if handler is not None:
+
+            async def go_on(*given: Any) -> object:
+                self.mark(f"before tool {tool.name} goes on after an answer")
+                try:
+                    return await handler(*given)
+                finally:
+                    self.mark(f"after tool {tool.name} went on, before its result is stored")
+
+            made.on_resume = go_on
+        return made
 
     def opened(self, head: Head) -> None:
         """A harness of the story became the owner."""

@@ -42,6 +42,8 @@ __all__ = [
     "MessageCleared",
     "MessageEnded",
     "MessageUpdated",
+    "QuestionAsked",
+    "QuestionEnded",
     "RetryScheduled",
     "RunChanged",
     "RunEnded",
@@ -215,6 +217,24 @@ class ToolEnded(_Event):
 
 
 @attrs.frozen(kw_only=True)
+class QuestionAsked(_Event):
+    """A call waits for an answer, or for a signal; `text` is then its name."""
+
+    question_id: str
+    kind: Literal["ask", "approve", "signal"]
+    tool_name: str
+    text: str
+    deadline_ms: int | None
+
+
+@attrs.frozen(kw_only=True)
+class QuestionEnded(_Event):
+    """A question is open no more: it was answered, has expired, or was withdrawn."""
+
+    question_id: str
+
+
+@attrs.frozen(kw_only=True)
 class InboxChanged(_Event):
     """What waits has changed."""
 
@@ -268,6 +288,8 @@ Event: TypeAlias = (
     | ToolUpdated
     | ToolAnswered
     | ToolEnded
+    | QuestionAsked
+    | QuestionEnded
     | InboxChanged
     | UsageChanged
     | CompactionChanged

@@ -48,6 +48,8 @@ from pidurable_actors.views._events import (
     MessageCleared,
     MessageEnded,
     MessageUpdated,
+    QuestionAsked,
+    QuestionEnded,
     RetryScheduled,
     RunChanged,
     RunEnded,
@@ -147,6 +149,8 @@ def _told(number: int | None, operation: Operation, all_: Sequence[Operation]) -
             yield _generation(number, operation, rest)
         case "tools":
             yield _tool(number, operation, rest)
+        case "questions":
+            yield _question(number, operation, rest)
         case "compactions" | "compaction_failure":
             yield CompactionChanged(number=number, operations=one)
         case _:
@@ -260,8 +264,27 @@ def _tool(number: int | None, operation: Operation, rest: Path) -> Event:
             return ToolEnded(number=number, operations=one, task_id=task_id)
         case AppendText() if rest[1:] == ("output",):
             return ToolUpdated(number=number, operations=one, task_id=task_id, text=operation.text)
-    if len(rest) > 1:
+    if len(rest) > 1 and rest[1] != "asked":
         return ToolUpdated(number=number, operations=one, task_id=task_id, text="")
+    return ConversationChanged(number=number, operations=one)
+
+
+def _question(number: int | None, operation: Operation, rest: Path) -> Event:
+    one = (operation,)
+    match operation:
+        case SetValue() if len(rest) == 1 and isinstance(operation.value, FrozenDict):
+            slot = operation.value
+            return QuestionAsked(
+                number=number,
+                operations=one,
+                question_id=str(rest[0]),
+                kind=cast("Literal['ask']", slot["kind"]),
+                tool_name=str(slot["tool_name"]),
+                text=str(slot["text"]),
+                deadline_ms=cast("int | None", slot["deadline_ms"]),
+            )
+        case DeleteKey() if len(rest) == 1:
+            return QuestionEnded(number=number, operations=one, question_id=str(rest[0]))
     return ConversationChanged(number=number, operations=one)
 
 

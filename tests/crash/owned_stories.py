@@ -45,6 +45,7 @@ from tests.crash.document_stories import DOCUMENTS
 from tests.crash.hook_stories import HOOKS
 from tests.crash.inbox_stories import INBOXES
 from tests.crash.nested_stories import NESTED
+from tests.crash.question_stories import QUESTIONS
 from tests.crash.stories import (
     SETTINGS,
     STORIES,
@@ -498,5 +499,6 @@ ALL: Final[Mapping[str, Told]] = {
     **INBOXES,
     **HOOKS,
     **COMPACTIONS,
+    **QUESTIONS,
 }
 """Every story of the product."""

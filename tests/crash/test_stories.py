@@ -28,6 +28,8 @@ SMALL = (
     "hooks, an abort",
     "migration",
     "compaction, manual",
+    "approval",
+    "abort of a question",
 )
 """Stories for which every pair of crashes is tried each time; the others with ``-m soak``."""
 

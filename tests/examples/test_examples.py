@@ -289,6 +289,18 @@ tokens: 495 -> 46
 again: exit code 0
 """
 
+APPROVAL: Final = """\
+open: Move 500 euros to Ann?
+killed: -9
+open: Move 500 euros to Ann?
+500 euros went to Ann.
+open: Move 900 euros to Bob?
+<harness>
+[error] Tool transfer was blocked: not to Bob
+</harness>
+ledger: 500 euros to Ann
+"""
+
 PROMISES: Final = [
     ("quickstart.py", [], QUICKSTART),
     ("recovery.py", [], RECOVERY_CLOSED),
@@ -309,6 +321,7 @@ PROMISES: Final = [
     ("inbox.py", [], INBOX),
     ("reload.py", [], RELOAD),
     ("compaction.py", [], COMPACTION),
+    ("approval.py", [], APPROVAL),
 ]
 
 

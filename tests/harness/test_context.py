@@ -30,6 +30,7 @@ from pidurable_actors import (
     Harness,
     Models,
     Next,
+    Question,
     Reply,
     ScriptedModel,
     Submission,
@@ -39,6 +40,7 @@ from pidurable_actors import (
     open_harness,
     phase,
 )
+from pidurable_actors.agent import ask_question
 from pidurable_actors.errors import CommitReentered, ContextCancelled, MisuseError
 from pidurable_actors.records import CommitNumber, EntryDraft, PutSubmission, TaskId
 from pidurable_actors.session import Publication, define_doc
@@ -146,6 +148,22 @@ class Scene:
         return len(self.witness.published_so_far)
 
 
+def question_of(busy: Conversation, task_id: TaskId) -> Question:
+    """A question that is open."""
+    return Question(
+        id=f"{task_id}.1",
+        kind="ask",
+        conversation_id=busy.id,
+        task_id=task_id,
+        call_id="c1",
+        tool_name="ask",
+        text="Well?",
+        arguments={},
+        fingerprint="",
+        asked_at_ms=0,
+    )
+
+
 @asynccontextmanager
 async def scene(storage: Storage | None = None) -> AsyncIterator[Scene]:
     """Open it; the root conversation is not created yet."""
@@ -160,6 +178,7 @@ async def scene(storage: Storage | None = None) -> AsyncIterator[Scene]:
         await failed.configure(model=MODEL)
         asked = await busy.submit("one")
         queued = await busy.submit("two")
+        await busy.commit(lambda tx: ask_question(tx, question_of(busy, standing)))
         await trio.testing.wait_all_tasks_blocked()
         yield Scene(
             harness=harness,
@@ -194,7 +213,9 @@ WRITES: Final[dict[str, Callable[[Scene], Call]]] = {
     "Harness.create_conversation": lambda s: s.harness.create_conversation,
     "Harness.retry_task": lambda s: partial(s.harness.retry_task, s.faulted),
     "Harness.commit": lambda s: partial(s.harness.commit, lambda tx: tx.create_conversation().id),
+    "Harness.answer": lambda s: partial(s.harness.answer, f"{s.standing}.1", "yes", by="ann"),
     "Conversation.submit": lambda s: partial(s.busy.submit, "three"),
+    "Conversation.signal": lambda s: partial(s.busy.signal, "paid", by="bank"),
     "Conversation.write": lambda s: partial(s.busy.write, EntryDraft(kind="app.note", data="x")),
     "Conversation.commit": lambda s: partial(s.busy.commit, append("x")),
     "Conversation.reset": lambda s: partial(s.busy.reset, "begin here"),
@@ -212,6 +233,8 @@ READS: Final[dict[str, Callable[[Scene], Call]]] = {
     "Harness.submission": lambda s: partial(s.harness.submission, s.asked.id),
     "Harness.get_task": lambda s: partial(s.harness.get_task, s.standing),
     "Harness.usage": lambda s: s.harness.usage,
+    "Harness.questions": lambda s: s.harness.questions,
+    "Harness.question": lambda s: partial(s.harness.question, f"{s.standing}.1"),
     "Harness.commits": lambda s: partial(s.harness.commits, after=s.commits - 1),
     "Harness.document_keys": lambda s: partial(s.harness.document_keys, COUNT, s.busy.id),
     "Harness.snapshot": lambda s: partial(s.harness.snapshot, COUNT, s.busy.id),

@@ -8,6 +8,8 @@ import trio
 
 from pidurable_actors import (
     AgentChoice,
+    Answer,
+    Ask,
     Budget,
     BudgetSettings,
     CompactionSettings,
@@ -19,7 +21,7 @@ from pidurable_actors import (
     ToolResult,
     tool,
 )
-from pidurable_actors.agent import BUDGET, USAGE
+from pidurable_actors.agent import BUDGET, USAGE, Expired
 from pidurable_actors.errors import ProviderError, Unanswered
 from pidurable_actors.models import Break, ModelInfo
 from pidurable_actors.records import (
@@ -396,3 +398,29 @@ async def test_a_summary_is_paid_from_the_budget_or_not_made() -> None:
         assert refused_task.outcome.error["reason"] == "budget"
         assert len(summaries) == 1
         assert (await agent.root.snapshot(BUDGET)).own.reserved == {}
+
+
+async def test_days_that_people_take_to_answer_are_not_the_run_s() -> None:
+    """Two calls ask; one person answers after an hour, the other after a day."""
+
+    @tool()
+    async def move(who: str) -> Ask:
+        """Move money."""
+        return Ask(f"Move it to {who}?")
+
+    @move.resume
+    async def moved(answer: Answer | Expired, *_: object) -> str:
+        await trio.sleep(2)
+        return "moved" if isinstance(answer, Answer) else "not moved"
+
+    model = turns(calling(call("move", "c1", who="a"), call("move", "c2", who="b")), Reply("ok"))
+    settings = limited(run=Budget(wall_s=5), conversation=Budget(wall_s=5))
+    async with open_agent(MemoryStorage(), model, move, settings=settings) as agent:
+        submission = await agent.root.submit("go")
+        await trio.sleep(3_600)
+        for question in (await agent.harness.questions()).items:
+            await agent.harness.answer(question.id, True, by="ann")
+            await trio.sleep(86_400)
+        assert (await submission.wait()).status == "done"
+        # The first to go on did so while the other question was still open.
+        assert 2_000 <= (await agent.root.usage()).run_ms < 5_000

@@ -16,9 +16,19 @@ import trio
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pidurable_actors import Conversation, Harness, Reply, Settings, ToolApi, ToolCall, Tx, tool
+from pidurable_actors import (
+    Ask,
+    Conversation,
+    Harness,
+    Reply,
+    Settings,
+    ToolApi,
+    ToolCall,
+    Tx,
+    tool,
+)
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.errors import ProviderError, StorageRequestError
+from pidurable_actors.errors import AlreadyAnswered, ProviderError, StorageRequestError
 from pidurable_actors.models.scripted import Break, ScriptedContext, ScriptedModel
 from pidurable_actors.records import EntryDraft, EntryId, TextBlock, UserMessage
 from pidurable_actors.settings import ProgressSettings, RetrySettings
@@ -49,6 +59,20 @@ async def stumble(*, api: ToolApi) -> str:
     raise ValueError("no")
 
 
+@tool()
+async def wonder() -> Ask:
+    """Ask somebody, who may answer."""
+    await trio.lowlevel.checkpoint()
+    return Ask("Well?", deadline_s=2)
+
+
+@wonder.resume
+async def decide(*_: object) -> str:
+    """Take what came."""
+    await trio.lowlevel.checkpoint()
+    return "decided"
+
+
 def script(ctx: ScriptedContext) -> Reply:
     """Every kind of answer, by what was asked; the first asking of some fails."""
     words = ctx.user_text.split()
@@ -57,6 +81,8 @@ def script(ctx: ScriptedContext) -> Reply:
         case "tools" if isinstance(ctx.last, UserMessage):
             calls = [ToolCall("shout", {"n": 4}), ToolCall("stumble"), ToolCall("shout", {"n": 9})]
             return Reply("I call.", thinking="hm", tool_calls=calls, chunk=2, chunk_delay_s=0.03)
+        case "ask" if isinstance(ctx.last, UserMessage):
+            return Reply("I ask.", tool_calls=[ToolCall("wonder"), ToolCall("wonder")])
         case "fail":
             return Reply("It breaks", chunk=2, chunk_delay_s=0.1, fault=Break(6, FAILURE))
         case "think":
@@ -67,7 +93,8 @@ def script(ctx: ScriptedContext) -> Reply:
 def deeds() -> st.SearchStrategy[Deed]:
     """One thing that somebody does."""
     return st.one_of(
-        st.tuples(st.just("submit"), st.sampled_from(["tools", "fail", "think", "hello"])),
+        st.tuples(st.just("submit"), st.sampled_from(["tools", "fail", "think", "ask", "hello"])),
+        st.tuples(st.just("answer")),
         st.tuples(st.just("steer"), st.sampled_from(["hello", "tools"])),
         st.tuples(st.just("write")),
         st.tuples(st.just("withdraw")),
@@ -144,6 +171,10 @@ class Life:
             case ("withdraw",):
                 queued = await place.submit("hello")
                 await queued.abort()
+            case ("answer",):
+                for question in (await self.harness.questions(limit=1)).items:
+                    with suppress(AlreadyAnswered):
+                        await self.harness.answer(question.id, None, by="somebody")
             case ("abort",):
                 await place.abort()
             case ("entries", count):
@@ -200,7 +231,7 @@ class Story:
             self.disk.storage(),
             self.replica,
             model=ScriptedModel(script),
-            registry=registry_of(shout, stumble),
+            registry=registry_of(shout, stumble, wonder),
             settings=self.settings,
             inline=True,
         ) as harness:
