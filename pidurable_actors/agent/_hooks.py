@@ -252,7 +252,8 @@ class _Decorators:
     def after_response(function: AfterResponse) -> Hook:
         """Asked when an answer is whole and before it is stored; may return another in its place.
 
-        A crash meanwhile costs the answer, so it should be quick.
+        Who was asked, and what that used, stays. A crash meanwhile costs the answer, so it should
+        be quick.
         """
         return Hook("after_response", function)
 
@@ -276,13 +277,14 @@ class _Decorators:
 
         With `Approve` it asks a person first, once all hooks have had their say: those after it may
         still block the call or rewrite its arguments. None of them is asked again then. One that
-        raises blocks the call.
+        raises blocks the call. What it does to the arguments that it was given, and does not
+        return, changes nothing.
         """
         return Hook("before_tool", function)
 
     @staticmethod
     def after_tool(function: AfterTool) -> Hook:
-        """Asked when a call has a result and before it is stored; may return another one.
+        """Asked when a tool has returned and before that is stored; may return another result.
 
         It runs in a shield that is bounded, because a result that exists must not be lost.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import final
+from typing import Final, final
 
 import attrs
 
@@ -19,7 +19,10 @@ from pidurable_actors.agent._sections import Section
 from pidurable_actors.agent._tool import Caller, Tool
 from pidurable_actors.errors import DefinitionError
 
-__all__ = ["Bundle", "Registry"]
+__all__ = ["BUNDLES_KEPT", "Bundle", "Registry"]
+
+BUNDLES_KEPT: Final = 256
+"""Selections that are kept made up; one more and all are made again when they are asked for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +97,8 @@ class Registry:
         found = frozenset(names).intersection(self._extensions)
         known = self._bundles.get(found)
         if known is None:
+            if len(self._bundles) >= BUNDLES_KEPT:
+                self._bundles.clear()
             chosen = [it for it in self.extensions if it.name in found]
             known = self._bundles[found] = _bundle(chosen)
         return known

@@ -173,7 +173,8 @@ class Conversation(ConversationReading):
             A submission of type ``retry``, to be waited for like any other.
 
         Raises:
-            NothingToRetry: the last run was answered or reset, or there was none.
+            NothingToRetry: the last run was answered, or a reset took its question out of sight, or
+                there was none.
             ConversationBusy: a run is going.
             RequestConflict, InvalidValue, ReadOnlySession, HarnessClosed, SessionFailed: as for
                 `submit`.

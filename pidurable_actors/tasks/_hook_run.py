@@ -30,6 +30,7 @@ from pidurable_actors.agent import (
     ToolResult,
 )
 from pidurable_actors.context import Context
+from pidurable_actors.errors import InvalidValue
 from pidurable_actors.models import ModelRequest
 from pidurable_actors.records import (
     ASSISTANT,
@@ -306,7 +307,9 @@ async def before_compact(
     Cancellation: the hooks may run again.
     """
     for name, hook in agent.hooks.get("before_compact", ()):
-        found = await ask_hook(runtime, name, hook, event, returns=(Skip, Summary))
+        found = await ask_hook(
+            runtime, name, hook, event, returns=(Skip, Summary), check=_check_summary
+        )
         if isinstance(found, Skip | Summary):
             return found
     return None
@@ -383,6 +386,15 @@ def _check_answer(message: AssistantMessage) -> None:
 
 def _check_said(text: str) -> None:
     check_text(text, "text")
+
+
+def _check_summary(said: Skip | Summary) -> None:
+    if isinstance(said, Skip):
+        check_text(said.reason, "reason")
+        return
+    check_text(said.text, "summary")
+    if not said.text.strip():
+        raise InvalidValue("summary", "a summary has some text; return Skip() to make none")
 
 
 def _check_verdict(verdict: Block | Rewrite | Approve) -> None:

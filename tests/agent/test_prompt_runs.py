@@ -339,6 +339,64 @@ async def test_what_is_said_while_a_section_is_rendered_is_seen_alike_after_a_re
     assert "psst" in str(first.requests[0].messages)
 
 
+@pytest.mark.parametrize("count", [1, 40])
+async def test_a_head_that_comes_while_a_section_is_rendered_makes_the_request_anew(
+    count: int,
+) -> None:
+    """What was looked at is out of sight then, so it is looked at again, and rendered again."""
+    rendered: list[int] = []
+
+    @section("slow")
+    async def slow(_: HookApi) -> str:
+        rendered.append(1)
+        await trio.sleep(5)
+        return "Slow."
+
+    model = echoing()
+    registry = Registry([Extension("s", sections=[slow])])
+    said = UserMessage(content=(TextBlock(text="A summary."),))
+
+    async def cut(tx: Tx) -> None:
+        made = tx.append_entry(agent.root.id, EntryDraft(kind="app.cut", model=(said,)))
+        tx.append_entry(agent.root.id, EntryDraft(kind="app.head", head=made.id))
+        for n in range(count - 1):
+            tx.append_entry(agent.root.id, EntryDraft(kind="app.note", data=n))
+
+    async with open_agent(MemoryStorage(), model, registry=registry) as agent:
+        submission = await agent.root.submit("go")
+        await trio.sleep(1)
+        await agent.root.commit(cut)
+        assert (await submission.wait()).status == "done"
+    (request,) = model.requests
+    assert [it.role for it in request.messages] == ["system", "user"]
+    assert text_of(request.messages[1].content) == "A summary."
+    assert len(rendered) == 2
+
+
+async def test_much_that_comes_while_a_section_is_rendered_is_seen_in_its_order() -> None:
+    @section("slow")
+    async def slow(_: HookApi) -> str:
+        await trio.sleep(5)
+        return "Slow."
+
+    model = echoing()
+    registry = Registry([Extension("s", sections=[slow])])
+
+    def fill(tx: Tx) -> None:
+        for n in range(40):
+            said = UserMessage(content=(TextBlock(text=f"[{n}]"),))
+            tx.append_entry(agent.root.id, EntryDraft(kind="app.note", model=(said,)))
+
+    async with open_agent(MemoryStorage(), model, registry=registry) as agent:
+        submission = await agent.root.submit("go")
+        await trio.sleep(1)
+        await agent.root.commit(fill)
+        await submission.wait()
+    assert text_of(model.requests[0].messages[1].content) == "go" + "".join(
+        f"[{n}]" for n in range(40)
+    )
+
+
 async def test_a_section_that_writes_each_time_it_is_rendered_holds_up_nobody() -> None:
     said = EntryDraft(kind="app.note", model=(UserMessage(content=(TextBlock(text="x"),)),))
 

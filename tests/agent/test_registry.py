@@ -22,6 +22,7 @@ from pidurable_actors import (
     phase,
     tool,
 )
+from pidurable_actors.agent._registry import BUNDLES_KEPT
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.records import TextBlock
 
@@ -165,6 +166,15 @@ def test_installing_a_name_again_replaces_it_in_its_place() -> None:
     registry.install(Extension("a"))
     assert [extension.name for extension in registry.extensions] == ["a", "b"]
     assert registry.tools() == {}
+
+
+def test_a_registry_keeps_no_more_selections_than_its_bound() -> None:
+    names = [f"e{n}" for n in range(10)]
+    registry = Registry([Extension(name) for name in names])
+    for chosen in range(2 ** len(names)):
+        wanted = [name for at, name in enumerate(names) if chosen >> at & 1]
+        assert registry.select(wanted).names == tuple(wanted)
+        assert len(registry._bundles) <= BUNDLES_KEPT
 
 
 def test_listeners_hear_of_every_change_until_they_stop() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -91,6 +93,21 @@ async def test_a_hook_that_raises_is_reported_and_the_model_asked() -> None:
         await it.grow(3)
         assert (await it.compacted()).status == "completed"
         assert [report.kind for report in it.agent.reports] == ["hook_failed"]
+
+
+@pytest.mark.parametrize("said", [Summary("  "), Summary("\ud800"), Skip("\ud800"), "text"])
+async def test_a_hook_that_says_what_cannot_be_used_is_skipped(said: object) -> None:
+    @hook.before_compact
+    async def wrong(event: CompactionEvent, api: HookApi) -> Any:
+        await trio.lowlevel.checkpoint()
+        return said
+
+    async with compacting(MemoryStorage(), echoing(), hooks=(wrong,)) as it:
+        await it.grow(3)
+        assert (await it.compacted()).status == "completed"
+        assert [report.kind for report in it.agent.reports] == ["hook_failed"]
+        await it.agent.ask("next")
+        assert it.seen()[0] == "summary short"
 
 
 async def test_a_hook_cannot_wait_for_the_compaction_that_asks_it() -> None:

@@ -122,6 +122,15 @@ async def test_a_request_that_outgrows_the_limit_waits_for_the_one_in_the_backgr
         assert max(sizes(it)) <= 800
 
 
+async def test_when_the_one_in_the_background_fails_the_request_has_one_of_its_own() -> None:
+    said: list[Answer] = [Reply("y" * 9_000, delay_s=5), Reply("short")]
+    script = echoing(lambda _: said.pop(0))
+    async with compacting(MemoryStorage(), script, info=WINDOW, compaction=EARLY) as it:
+        await it.grow(8)
+        assert len(it.summarized) == 2
+        assert max(sizes(it)) <= 800
+
+
 async def test_after_a_failure_in_the_background_only_the_threshold_tries_again() -> None:
     said: list[Answer] = [ProviderError("no", kind="auth"), Reply("short")]
     script = echoing(lambda _: said.pop(0))
@@ -278,6 +287,36 @@ async def test_a_refused_request_is_compacted_and_sent_once_more() -> None:
         assert all(isinstance(e.data, dict) and e.data["reason"] == "overflow" for e in summaries)
         refused = [size for size in sizes(it) if size > 500]
         assert len(refused) == len(it.summarized)
+
+
+async def test_a_refused_request_counts_while_it_waits_to_be_sent_again() -> None:
+    def slow(ctx: ScriptedContext) -> Answer:
+        return Reply("short", delay_s=5) if is_summary(ctx.request) else script(ctx)
+
+    script = strict(500)
+    async with compacting(MemoryStorage(), slow) as it:
+        await it.grow(4)
+        submission = await it.root.submit(LONG)
+        await trio.sleep(1)
+        assert [state.reason for state in (await it.agent.live()).compactions] == ["overflow"]
+        assert await it.agent.attempt() == 2
+        assert (await submission.wait()).status == "done"
+
+
+async def test_a_refused_request_waits_for_a_compaction_that_somebody_asked_for() -> None:
+    """Also after the last try: what is under way was not begun by the request."""
+    said: list[Answer] = [Reply("y" * 9_000), Reply("short", delay_s=5)]
+    only = attrs.evolve(SMALL, max_tries=1)
+
+    def script(ctx: ScriptedContext) -> Answer:
+        return said.pop(0) if is_summary(ctx.request) else strict(500)(ctx)
+
+    async with compacting(MemoryStorage(), script, compaction=only) as it:
+        await it.grow(4)
+        assert (await it.compacted()).status == "failed"
+        await it.root.compact(background=True)
+        assert (await it.agent.ask(LONG)).status == "done"
+        assert len(it.summarized) == 2
 
 
 async def test_where_the_estimate_is_far_off_half_of_it_is_summarized() -> None:

@@ -28,7 +28,13 @@ from pidurable_actors import (
     tool,
 )
 from pidurable_actors._limits import LIMITS
-from pidurable_actors.errors import AlreadyAnswered, ProviderError, StorageRequestError
+from pidurable_actors.errors import (
+    AlreadyAnswered,
+    ConversationBusy,
+    NothingToRetry,
+    ProviderError,
+    StorageRequestError,
+)
 from pidurable_actors.models.scripted import Break, ScriptedContext, ScriptedModel
 from pidurable_actors.records import EntryDraft, EntryId, TextBlock, UserMessage
 from pidurable_actors.settings import ProgressSettings, RetrySettings
@@ -99,6 +105,8 @@ def deeds() -> st.SearchStrategy[Deed]:
         st.tuples(st.just("write")),
         st.tuples(st.just("withdraw")),
         st.tuples(st.just("abort")),
+        st.tuples(st.just("reset"), st.sampled_from([None, "So far."])),
+        st.tuples(st.just("retry")),
         st.tuples(st.just("entries"), st.sampled_from([1, 3, 400])),
         st.tuples(st.just("head"), st.integers(0, 40)),
         st.tuples(st.just("configure"), st.sampled_from(["low", "high", None])),
@@ -177,6 +185,11 @@ class Life:
                         await self.harness.answer(question.id, None, by="somebody")
             case ("abort",):
                 await place.abort()
+            case ("reset", handoff):
+                await place.reset(handoff)
+            case ("retry",):
+                with suppress(ConversationBusy, NothingToRetry):
+                    await place.retry()
             case ("entries", count):
                 await place.commit(partial(append, place=place, count=count))
             case ("head", back):
