@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
@@ -21,6 +21,7 @@ __all__ = [
     "BudgetSettings",
     "CompactionSettings",
     "ProgressSettings",
+    "RedactedCall",
     "RetrySettings",
     "Selection",
     "Settings",
@@ -248,6 +249,21 @@ class StreamSettings:
 
 
 @attrs.frozen(kw_only=True)
+class RedactedCall:
+    """The call of a tool whose output is redacted.
+
+    Attributes:
+        tool_name: the tool.
+        call_id: the model's id of the call.
+        conversation_id: where it was made.
+    """
+
+    tool_name: str
+    call_id: str
+    conversation_id: int
+
+
+@attrs.frozen(kw_only=True)
 class Settings:
     """The policy of one harness.
 
@@ -262,6 +278,10 @@ class Settings:
         commit_timeout_s: real seconds after which a storage that has not answered counts as failed.
         close_grace_s: seconds after which a close reports what still holds it.
         tool_timeout_s: deadline of a tool call that declares none, in seconds.
+        redact: rids a text of a call of secrets before it is shown or stored, after the tool's own
+            ``redact=``: a plain function of the text and the `RedactedCall`. It gets output line by
+            line, and the texts, details and diagnostics of results, errors included. While it
+            raises, the text is withheld.
         tool_mode: ``"parallel"`` runs the calls of one round together, ``"sequential"`` in order.
         follow_up_mode: how many queued inputs start the next run, ``"one"`` or ``"all"``.
         steering_mode: how many steering inputs join a run at one boundary.
@@ -281,6 +301,7 @@ class Settings:
     progress: ProgressSettings = ProgressSettings()
     stream: StreamSettings = StreamSettings()
     tool_timeout_s: float | None = None
+    redact: Callable[[str, RedactedCall], str] | None = None
     tool_mode: Literal["parallel", "sequential"] = attrs.field(
         default="parallel", validator=validators.in_(("parallel", "sequential"))
     )

@@ -142,6 +142,7 @@ from pidurable_actors.agent._services import (
     AgentServices,
     CompactionInput,
     CompactionReason,
+    EnvTarget,
     GenerationInput,
 )
 from pidurable_actors.agent._tool import (
@@ -207,6 +208,7 @@ __all__ = [
     "CompactionPlan",
     "CompactionReason",
     "CompactionState",
+    "EnvTarget",
     "ExecutionMode",
     "Expired",
     "Extension",

@@ -5,7 +5,7 @@ Handed to tasks by the harness under its own type; nothing here is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -15,10 +15,18 @@ from pidurable_actors._json import JsonObject
 from pidurable_actors.agent._registry import Registry
 from pidurable_actors.context import ContextKey
 from pidurable_actors.models import Models
+from pidurable_actors.records import ConversationId
 from pidurable_actors.session import StartableTask
 from pidurable_actors.settings import Settings
 
-__all__ = ["CALLER", "AgentServices", "CompactionInput", "CompactionReason", "GenerationInput"]
+__all__ = [
+    "CALLER",
+    "AgentServices",
+    "CompactionInput",
+    "CompactionReason",
+    "EnvTarget",
+    "GenerationInput",
+]
 
 CompactionReason: TypeAlias = Literal["manual", "background", "threshold", "overflow"]
 """Why a compaction is made: asked for, in good time, before a request, after a refused one."""
@@ -51,6 +59,23 @@ class CompactionInput:
 
 
 @attrs.frozen(kw_only=True)
+class EnvTarget:
+    """What an environment is built for.
+
+    Attributes:
+        conversation_id: where the call was made.
+        cwd: the working directory that the conversation chose; None when it chose none.
+        tool_name: the tool that is called.
+        call_id: the model's id of the call.
+    """
+
+    conversation_id: ConversationId
+    cwd: str | None
+    tool_name: str
+    call_id: str
+
+
+@attrs.frozen(kw_only=True)
 class AgentServices:
     """The process's side of agents.
 
@@ -61,6 +86,7 @@ class AgentServices:
         chance: jitter and keys.
         generation: the task class that answers a run.
         compaction: the task class that summarizes.
+        env: builds the environment of a call; None when there are none.
     """
 
     registry: Registry
@@ -69,3 +95,4 @@ class AgentServices:
     chance: Chance
     generation: StartableTask[GenerationInput]
     compaction: StartableTask[CompactionInput]
+    env: Callable[[EnvTarget], Awaitable[object]] | None = None

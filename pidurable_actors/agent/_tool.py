@@ -26,6 +26,7 @@ from pidurable_actors.agent._tool_api import ToolApi
 from pidurable_actors.errors import DefinitionError
 from pidurable_actors.models import ToolSpec
 from pidurable_actors.records import Usage
+from pidurable_actors.settings import RedactedCall
 
 __all__ = [
     "Allow",
@@ -88,6 +89,7 @@ class Tool:
             not told of a tool that it may not call.
         reserve: what a call may use of models, or cost, at most: reserved of the budgets before it
             runs. What it did use is the `usage` of its result.
+        redact: rids what its calls put out of secrets; see `Settings.redact`.
         allow: whether a run may call it, decided by whom the run works for: a plain function of
             the `caller` that is stored with its submission. A run without one may not. A call that
             is not allowed gets the error result ``blocked``; models are told of the tool all the
@@ -113,6 +115,7 @@ class Tool:
     )
     allow: Allow | None = attrs.field(default=None, kw_only=True)
     reserve: Usage | None = attrs.field(default=None, kw_only=True)
+    redact: Callable[[str, RedactedCall], str] | None = attrs.field(default=None, kw_only=True)
     signature: ToolSignature = attrs.field(init=False)
     wants_api: bool = attrs.field(init=False)
 
@@ -227,6 +230,7 @@ def tool(
     callers: Iterable[Caller] = ("model",),
     allow: Allow | None = None,
     reserve: Usage | None = None,
+    redact: Callable[[str, RedactedCall], str] | None = None,
 ) -> Callable[[Execute], Tool]:
     """Decorator that makes an async function a `Tool`; see there for the arguments.
 
@@ -246,6 +250,7 @@ def tool(
             callers=callers,
             allow=allow,
             reserve=reserve,
+            redact=redact,
         )
 
     return make

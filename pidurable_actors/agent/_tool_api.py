@@ -12,6 +12,7 @@ import attrs
 
 from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.context import Context
+from pidurable_actors.models import Models
 from pidurable_actors.records import (
     ConversationId,
     ImageBlock,
@@ -128,6 +129,31 @@ class ToolApi(Protocol):
     @property
     def context(self) -> Context:
         """The context of the run."""
+        ...
+
+    @property
+    def cwd(self) -> str | None:
+        """The working directory that the conversation, or the settings, chose for its tools."""
+        ...
+
+    @property
+    def models(self) -> Models:
+        """The model providers of the process; what a tool uses of them belongs in its result."""
+        ...
+
+    async def env(self) -> Any:
+        """The environment of the call: what ``open_harness(env=...)`` built for it.
+
+        It is built when a run of the call first asks for it, and kept for that run.
+
+        Raises:
+            MisuseError: the harness has none.
+            Exception: whatever building it raised.
+
+        Durability: stores nothing.
+
+        Cancellation: it is not built, or built again when it is asked for again.
+        """
         ...
 
     async def output(self, chunk: str | bytes) -> None:

@@ -8,14 +8,14 @@ bare; the host's cancellation ends the body, and the end of the body closes the 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
 from pidurable_actors._clock import Chance, Clock, SystemChance, default_clock
 from pidurable_actors.actors import Engine
-from pidurable_actors.agent import AgentServices, Registry, check_agent, new_conversation
+from pidurable_actors.agent import AgentServices, EnvTarget, Registry, check_agent, new_conversation
 from pidurable_actors.errors import MisuseError
 from pidurable_actors.harness._builtin import BUILT_IN
 from pidurable_actors.harness._core import Core
@@ -39,6 +39,7 @@ async def open_harness(
     models: Models | None = None,
     registry: Registry | None = None,
     settings: Settings | Callable[[], Settings] | None = None,
+    env: Callable[[EnvTarget], Awaitable[object]] | None = None,
     clock: Clock | None = None,
     chance: Chance | None = None,
     on_report: Callable[[Report], object] | None = None,
@@ -57,6 +58,8 @@ async def open_harness(
         models: the model providers.
         registry: the extensions; may change while the harness runs.
         settings: policy, or a function that returns it and is asked at each decision.
+        env: async function that builds the environment of a call, such as a shell or a sandbox, for
+            its tool to ask for with ``api.env()``; it may return one that it keeps.
         clock: durable time; by default the wall clock, or Trio's clock under a `MockClock`.
         chance: jitter and keys; by default the operating system's.
         on_report: told of trouble that was dealt with; plain function.
@@ -86,6 +89,7 @@ async def open_harness(
         chance=chance or SystemChance(),
         generation=Generation,
         compaction=Compaction,
+        env=env,
     )
     board, hub = ProgressBoard(), Hub()
     provided: dict[type, object] = {AgentServices: services, ProgressBoard: board}

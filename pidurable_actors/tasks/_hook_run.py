@@ -2,6 +2,8 @@
 
 A hook fails only its own part: what it raises is reported and the hook skipped, except where its
 caller says otherwise.
+
+Size: the api of hooks, and one short function for each point.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Output is kept in a bounded buffer and stored behind the tool's back, within the time that the
 settings give, or on the spot when they give none. It is progress: the result is what the tool
 returns.
+
+Size: one public class; most of it is what its calls promise.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import trio
 
 from pidurable_actors._frozen import FrozenText
 from pidurable_actors._json import JSON, JsonObject, check_json, copy_json
-from pidurable_actors.agent import LIVE, LiveState, ToolResult, ToolSlot
+from pidurable_actors.agent import LIVE, AgentServices, EnvTarget, LiveState, ToolResult, ToolSlot
 from pidurable_actors.context import Context
-from pidurable_actors.errors import InvocationEnded
+from pidurable_actors.errors import InvocationEnded, MisuseError
+from pidurable_actors.models import Models
 from pidurable_actors.records import ConversationId, TaskId, TaskRecord
 from pidurable_actors.runtime import (
     ConversationHandle,
@@ -34,8 +37,9 @@ from pidurable_actors.settings import AgentChoice
 from pidurable_actors.tasks._asking import Came, follow
 from pidurable_actors.tasks._nested import NestedInput, call_tool
 from pidurable_actors.tasks._own_commit import own_commit
+from pidurable_actors.tasks._redacting import Redactor
 
-__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "Paused", "ToolRun", "shown_output"]
+__all__ = ["OUTPUT_CHARS", "OUTPUT_LINES", "CallSurroundings", "Paused", "ToolRun", "shown_output"]
 
 T = TypeVar("T")
 InputT = TypeVar("InputT")
@@ -57,6 +61,21 @@ class Paused:
     diagnostics: list[JsonObject] = attrs.field(factory=list)
 
 
+@attrs.frozen(kw_only=True)
+class CallSurroundings:
+    """What a call has of its process and its agent.
+
+    Attributes:
+        tool_name: the tool.
+        cwd: the working directory of the conversation's tools.
+        redactor: of what the call puts out.
+    """
+
+    tool_name: str
+    cwd: str | None
+    redactor: Redactor
+
+
 @final
 class ToolRun:
     """One run of a tool, as the tool sees it.
@@ -65,6 +84,7 @@ class ToolRun:
         runtime: the runtime of the call's task.
         call_id: the model's id of the call.
         key: the idempotency key of the intent.
+        around: what the call has of its process and its agent.
         nested: the task class of the calls that the tool makes; without it, it makes none.
     """
 
@@ -74,10 +94,13 @@ class ToolRun:
         call_id: str,
         key: str,
         *,
+        around: CallSurroundings,
         nested: StartableTask[NestedInput] | None = None,
     ) -> None:
         self._runtime = runtime
         self._nested = nested
+        self._around = around
+        self._env: object = None
         self._call_id = call_id
         self._key = key
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -120,6 +143,37 @@ class ToolRun:
         """The context of the run."""
         return self._runtime.context
 
+    @property
+    def cwd(self) -> str | None:
+        """The working directory of the conversation's tools."""
+        return self._around.cwd
+
+    @property
+    def models(self) -> Models:
+        """The model providers of the process."""
+        return self._runtime.service(AgentServices).models
+
+    async def env(self) -> Any:
+        """The environment of the call; see `ToolApi.env`.
+
+        Durability: stores nothing.
+
+        Cancellation: it is not built, or built again when it is asked for again.
+        """
+        self._check()
+        build = self._runtime.service(AgentServices).env
+        if build is None:
+            raise MisuseError("this harness has no environments; open it with env=.")
+        if self._env is None:
+            target = EnvTarget(
+                conversation_id=self.conversation_id,
+                cwd=self.cwd,
+                tool_name=self._around.tool_name,
+                call_id=self._call_id,
+            )
+            self._env = await build(target)
+        return self._env
+
     async def output(self, chunk: str | bytes) -> None:
         """Show output; see `ToolApi.output`.
 
@@ -129,7 +183,8 @@ class ToolRun:
         """
         self._check()
         text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
-        self._keep(text.encode("utf-8", "replace").decode())
+        whole = text.encode("utf-8", "replace").decode()
+        self._keep(self._around.redactor.output(whole))
         if self._runtime.settings.progress.persist_within_ms == 0:
             await self._persist()
         else:
@@ -312,7 +367,8 @@ class ToolRun:
             nursery.start_soon(self._follow, storer)
             ended = await outcome.acapture(work)
             storer.cancel()
-        self._keep(self._decoder.decode(b"", final=True))
+        rest = self._decoder.decode(b"", final=True)
+        self._keep(self._around.redactor.output(rest, final=True))
         if self._runtime.context.reason in ("close", "abort") and self._stored != self._chars:
             # Only a crash may lose output; after an abort the result is often written by another
             # run, when what the call owns has ended. Bounded like every commit.

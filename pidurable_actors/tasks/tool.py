@@ -73,6 +73,7 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
+from pidurable_actors.settings import RedactedCall
 from pidurable_actors.tasks._composing import read_agent
 from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
@@ -94,6 +95,7 @@ from pidurable_actors.tasks._questions import (
     what_came,
     withdraw_question,
 )
+from pidurable_actors.tasks._redacting import Redactor
 from pidurable_actors.tasks._rounds import find_call
 from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call, wall_of
 from pidurable_actors.tasks._tool_results import (
@@ -103,7 +105,7 @@ from pidurable_actors.tasks._tool_results import (
     error_result,
     settle_call,
 )
-from pidurable_actors.tasks._tool_run import ToolRun, shown_output
+from pidurable_actors.tasks._tool_run import CallSurroundings, ToolRun, shown_output
 
 __all__ = ["Approval", "Asked", "Call", "Execute", "NestedCall", "Resume", "ToolInput", "ToolTask"]
 
@@ -397,8 +399,22 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             return await self._interrupted()
 
     def _begin(self, at: Execute | Resume) -> ToolRun:
-        self._run_now = ToolRun(self.runtime, self.input.call_id, at.key, nested=NestedCall)
+        assert self._taken is not None, "what runs was resolved"
+        agent, tool = self._taken
+        around = CallSurroundings(tool_name=tool.name, cwd=agent.cwd, redactor=self._redactor(tool))
+        self._run_now = ToolRun(
+            self.runtime, self.input.call_id, at.key, around=around, nested=NestedCall
+        )
         return self._run_now
+
+    def _redactor(self, tool: Tool | None) -> Redactor:
+        call = RedactedCall(
+            tool_name=self.input.tool_name,
+            call_id=self.input.call_id,
+            conversation_id=self.conversation_id,
+        )
+        own = None if tool is None else tool.redact
+        return Redactor((own, self.settings.redact), call, self.report)
 
     async def _take_over(self, run: ToolRun, at: Execute | Resume) -> None:
         if isinstance(at, Resume):
@@ -446,6 +462,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
             agent, tool = self._taken
             event = self._event(tool, at.arguments)
             result = await after_tool(self.runtime, agent, event, result)
+            result = self._redactor(tool).result(result)
         ending = Completed(self._carried(result))
 
         async def settle(tx: Tx) -> Step:
@@ -458,21 +475,25 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     async def _fail(
         self, code: ResultCode, message: str, run: ToolRun | None = None
     ) -> Failed | Aborted:
+        redactor = self._redactor(None if self._taken is None else self._taken[1])
+        told = redactor.text(message)
+
         async def settle(tx: Tx) -> Failed | Aborted:
             record = self.runtime.record
             shown = await _stored_output(tx, record) if run is None else run.shown
             result = error_result(
-                message,
+                told,
                 code,
                 shown=shown,
                 details=None if run is None else run.detail,
                 diagnostics=() if run is None else run.diagnostics,
             )
+            result = attrs.evolve(redactor.result(result), content=result.content)
             await withdraw_question(tx, record)
             await self._keep(tx, record, result)
             if code == "aborted":
-                return Aborted(message)
-            return Failed({"code": code, "message": message}, result=self._carried(result))
+                return Aborted(told)
+            return Failed({"code": code, "message": told}, result=self._carried(result))
 
         return await self.commit(settle)
 

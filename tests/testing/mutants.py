@@ -52,7 +52,7 @@ from pidurable_actors.tasks import generation
 from pidurable_actors.tasks import tool as tool_task
 from pidurable_actors.tasks._composing import read_agent
 from pidurable_actors.tasks._tool_results import append_result
-from pidurable_actors.tasks._tool_run import ToolRun
+from pidurable_actors.tasks._tool_run import CallSurroundings, ToolRun
 from pidurable_actors.tasks.tool import Call, Execute, ToolTask
 from pidurable_actors.testing import Disk, MemoryDisk, World, checkers
 from pidurable_actors.testing._disks import Image
@@ -352,7 +352,12 @@ async def running_again(self: ToolTask) -> Next[None]:
 
 def beginning_with_another_key(self: ToolTask, at: Execute) -> ToolRun:
     """`_begin`, with a key that is not the intent's."""
-    self._run_now = ToolRun(self.runtime, self.input.call_id, f"{at.key}, or so")
+    self._run_now = ToolRun(
+        self.runtime,
+        self.input.call_id,
+        f"{at.key}, or so",
+        around=CallSurroundings(tool_name="", cwd=None, redactor=self._redactor(None)),
+    )
     return self._run_now
 
 
