@@ -15,7 +15,7 @@ from pidurable_actors.errors import ProviderError
 from pidurable_actors.models import Accumulator, ModelProvider, ModelRequest
 from pidurable_actors.settings import ProgressSettings, Settings
 
-__all__ = ["Came", "ask", "follow"]
+__all__ = ["Came", "as_provider_error", "ask", "follow"]
 
 
 async def ask(
@@ -76,6 +76,14 @@ async def ask(
         )
     if error is not None:
         raise error
+
+
+def as_provider_error(error: Exception, report: Callable[[BaseException], None]) -> ProviderError:
+    """The error of a provider; any other is reported as a bug of it."""
+    if isinstance(error, ProviderError):
+        return error
+    report(error)
+    return ProviderError(f"{type(error).__name__}: {error}")
 
 
 class Came:

@@ -75,7 +75,7 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._asking import ask
+from pidurable_actors.tasks._asking import as_provider_error, ask
 from pidurable_actors.tasks._attempt import count_usage
 from pidurable_actors.tasks._compaction_range import CompactionRange, choose_range, range_before
 from pidurable_actors.tasks._composing import read_agent
@@ -190,7 +190,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its compaction alone
-            return await self._request_failed(at, self._provider_error(error))
+            return await self._request_failed(at, as_provider_error(error, self.report))
         text = text_of(message.content).strip()
         if not text or message.stop_reason == "length":
             why = "said nothing" if not text else "was cut off at its longest answer"
@@ -328,13 +328,6 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             room=None if window is None else window - window // _LONGEST_ANSWER,
         )
         return provider, request, info
-
-    def _provider_error(self, error: Exception) -> ProviderError:
-        """The error of a provider; any other is reported as a bug of it."""
-        if isinstance(error, ProviderError):
-            return error
-        self.report(error)
-        return ProviderError(f"{type(error).__name__}: {error}")
 
     # --- ends ---
 

@@ -78,7 +78,7 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._asking import ask
+from pidurable_actors.tasks._asking import as_provider_error, ask
 from pidurable_actors.tasks._attempt import (
     Attempt,
     begin_attempt,
@@ -221,7 +221,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - what a provider needs fails its run alone
-            return await self._request_failed(at, self._provider_error(error))
+            return await self._request_failed(at, as_provider_error(error, self.report))
         board = self.runtime.service(ProgressBoard)
         # Shown until the answer is stored: another commit meanwhile must not take back any of it.
         with board.showing(self.conversation_id, attempt.write) as show:
@@ -423,16 +423,9 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its run, not the harness
-            return await self._request_failed(at, self._provider_error(error))
+            return await self._request_failed(at, as_provider_error(error, self.report))
         message = await after_response(self.runtime, sending.agent, message)
         return await self._answered(sending.agent, answer, message)
-
-    def _provider_error(self, error: Exception) -> ProviderError:
-        """The error of a provider; any other is reported as a bug of it."""
-        if isinstance(error, ProviderError):
-            return error
-        self.report(error)
-        return ProviderError(f"{type(error).__name__}: {error}")
 
     # --- ends of a request ---
 

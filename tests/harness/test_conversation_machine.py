@@ -1,6 +1,6 @@
 """Random conversations: whatever is handed in, and wherever the process dies, the rules hold.
 
-Hypothesis draws what hosts do and where processes end. What is checked: every submission is settled
+Hypothesis draws what hosts do, how summaries come out and where processes end. What is checked: every submission is settled
 once; within a mode, what came first is placed first; every request is legal for the strictest
 provider; and a conversation that is idle holds nothing back that should run.
 """
@@ -48,6 +48,7 @@ from pidurable_actors.testing import MemoryDisk
 from pidurable_actors.testing._disks import Disk, SqliteDisk
 from tests._agents import MODEL
 from tests._strict import check_strictly
+from tests.tasks.compacting import SMALL, WINDOW, is_summary
 
 Deed: TypeAlias = tuple[Any, ...]
 
@@ -108,7 +109,14 @@ def script(ctx: ScriptedContext) -> Reply | ProviderError:
     return Reply(f"re: {ctx.user_text}", chunk=4, chunk_delay_s=0.1)
 
 
-WORDS: Final = ("hello", "tools", "finish", "anew", "overloaded", "invalid")
+WORDS: Final = ("hello", "tools", "finish", "anew", "overloaded", "invalid", "long")
+
+SUMMARIES: Final[dict[str, Reply | ProviderError]] = {
+    "short": Reply("It was long.", delay_s=0.3),
+    "no shorter": Reply("word " * 2_000, delay_s=0.1),
+    "too long": ProviderError("too long", kind="overflow"),
+    "overloaded": OVERLOADED,
+}
 
 
 def deeds() -> st.SearchStrategy[Deed]:
@@ -126,6 +134,8 @@ def deeds() -> st.SearchStrategy[Deed]:
         st.tuples(st.just("retry")),
         st.tuples(st.just("withdraw"), st.integers(0, 5)),
         st.tuples(st.just("abort")),
+        st.tuples(st.just("compact"), st.booleans()),
+        st.tuples(st.just("compact"), st.booleans()),
         st.tuples(st.just("rest")),
         sleep,
         sleep,
@@ -139,6 +149,7 @@ class Machine:
     disk: Disk
     follow_up_mode: Any = "one"
     steering_mode: Any = "one"
+    summary: str = "short"
     wrong: list[str] = attrs.Factory(list)
     settled: dict[SubmissionId, SubmissionRecord] = attrs.Factory(dict)
     handed_in: list[SubmissionId] = attrs.Factory(list)
@@ -169,7 +180,7 @@ class Machine:
             check_strictly(ctx.messages, ctx.request.tools)
         except AssertionError as error:
             self.wrong.append(str(error))
-        return script(ctx)
+        return SUMMARIES[self.summary] if is_summary(ctx.request) else script(ctx)
 
     # --- lives ---
 
@@ -180,12 +191,13 @@ class Machine:
         self.over = False
         async with open_harness(
             self.disk.storage(),
-            models=Models([ScriptedModel(self.answer)]),
+            models=Models([ScriptedModel(self.answer, info=WINDOW)]),
             registry=Registry([extension]),
             settings=Settings(
                 retry=RetrySettings(max_retries=2, base_s=1, jitter=0),
                 follow_up_mode=self.follow_up_mode,
                 steering_mode=self.steering_mode,
+                compaction=attrs.evolve(SMALL, background_tokens=200),
             ),
             witness=self,
             inline_storage=True,
@@ -208,7 +220,8 @@ class Machine:
         match deed:
             case ("submit", text, when_busy):
                 with suppress(ConversationBusy):
-                    made = await root.submit(text, when_busy=when_busy)
+                    said = "x" * 800 if text == "long" else text
+                    made = await root.submit(said, when_busy=when_busy)
                     self.handed_in.append(made.id)
             case ("write",):
                 note = UserMessage(content=(TextBlock(text="a note"),))
@@ -224,6 +237,8 @@ class Machine:
                 await (await self.harness.submission(which)).abort()
             case ("abort",):
                 await root.abort()
+            case ("compact", background):
+                await root.compact(background=background)
             case ("sleep", seconds):
                 await trio.sleep(seconds)
             case ("rest",):
@@ -277,12 +292,13 @@ class Machine:
     lives=st.lists(st.lists(deeds(), max_size=14), min_size=1, max_size=3),
     follow_up_mode=st.sampled_from(["one", "all"]),
     steering_mode=st.sampled_from(["one", "all"]),
+    summary=st.sampled_from(["short", "short", *SUMMARIES]),
 )
 def test_whatever_is_handed_in_the_rules_of_the_inbox_hold(
-    backend: str, lives: list[list[Deed]], follow_up_mode: str, steering_mode: str
+    backend: str, lives: list[list[Deed]], follow_up_mode: str, steering_mode: str, summary: str
 ) -> None:
     disk: Disk = MemoryDisk() if backend == "memory" else SqliteDisk()
-    machine = Machine(disk, follow_up_mode, steering_mode)
+    machine = Machine(disk, follow_up_mode, steering_mode, summary)
 
     async def play() -> None:
         for at, life in enumerate(lives):
