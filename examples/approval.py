@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 import pidurable_actors as pi
-from pidurable_actors.agent import HookApi, ToolCallEvent, hook
+from pidurable_actors import HookApi, ToolCallEvent, hook
 from pidurable_actors.records import ToolResultMessage
 from pidurable_actors.storage.sqlite import SqliteStorage
 

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 import pidurable_actors as pi
-from pidurable_actors.agent import Block, HookApi, ToolCallEvent, hook, section
+from pidurable_actors import Block, HookApi, ToolCallEvent, hook, section
 from pidurable_actors.storage.sqlite import SqliteStorage
 
 

@@ -1,8 +1,8 @@
 """A budget through every crash: what providers charge never passes the limit (C59).
 
 The provider is an object that survives: it charges a request when it comes in, for all that it may
-use. Two subagents work beside each other below the root, whose subtree is limited; one of its
-requests breaks off and is tried again.
+use. In the one story a conversation is limited; in the other two subagents work beside each other
+below the root, whose subtree is limited. Requests break off and are tried again.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests._agents import MODEL, STORE_FIRST, call
 from tests.crash.stories import PATIENT, Told, conversation, statuses_of
 
 LIMIT: Final = 420
+LITTLE: Final = 110
 LOST: Final = ProviderError("lost", retryable=True, kind="network")
 SETTINGS: Final = Settings(
     progress=STORE_FIRST,
@@ -96,4 +97,33 @@ def check_spending(world: World) -> None:
             assert not value["below"]["reserved"], value  # type: ignore[index, call-overload]
 
 
-BUDGETS: Final[Mapping[str, Told]] = {"a budget": Told(spending, check_spending)}
+async def saving(world: World) -> None:
+    """Ask until there is nothing left; the first request breaks off, and is tried again."""
+    account = world.external("account", Account())
+
+    def script(ctx: ScriptedContext) -> Reply:
+        used = account.charge(ctx)
+        if account.requests == 1:
+            return Reply("It breaks", usage=used, fault=Break(4, LOST))
+        return Reply("ok", usage=used)
+
+    settings = attrs.evolve(
+        SETTINGS, budget=BudgetSettings(conversation=Budget(tokens=LITTLE), near=1.0)
+    )
+    async with conversation(world, script, settings=settings) as root:
+        await root.configure(max_output_tokens=30)
+        for number in range(3):
+            submission = await root.submit("go", request_id=f"go-{number}")
+            await submission.wait()
+
+
+def check_saving(world: World) -> None:
+    """Nobody was charged for more than the limit, and the last input says so."""
+    assert world.external("account", Account()).tokens <= LITTLE
+    assert statuses_of(world)[-1] == "unanswered"
+
+
+BUDGETS: Final[Mapping[str, Told]] = {
+    "a budget": Told(saving, check_saving),
+    "a budget of a subtree": Told(spending, check_spending),
+}

@@ -28,6 +28,7 @@ SMALL = (
     "hooks, an abort",
     "migration",
     "compaction, manual",
+    "a budget",
     "approval",
     "abort of a question",
 )
