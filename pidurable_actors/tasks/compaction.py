@@ -142,6 +142,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
     """One compaction of a conversation."""
 
     _answer: Accumulator | None = None
+    _decided = False  # by this run of the task, which has not sent it before
 
     def start(self) -> Prepare:
         """Begin by choosing what is summarized."""
@@ -177,6 +178,9 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         """
         if self.runtime.record.restarts:
             return await self._cut_off(at)
+        if not self._decided:
+            # An earlier run has sent it, perhaps: what it may have used is gone.
+            await self.commit(self._lose)
         entries = await self.runtime.transcript(self.conversation_id)
         if any(outdates(entry, EntryId(at.first)) for entry in entries if entry.id > at.newest):
             return await self._fail("stale", "what it would stand for has changed")
@@ -290,6 +294,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             return Continue(attrs.evolve(asked, most=granted.most))
 
         step = await self.commit(settle)
+        self._decided = True
         tell_near(self.runtime, near)
         return step
 
@@ -430,6 +435,10 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             )
 
         return await self.commit(settle)
+
+    async def _lose(self, tx: Tx) -> None:
+        place = self.conversation_id
+        await release(tx, place, self.task_id, reported=Usage(), keep=True)
 
     async def _count(self, tx: Tx, model: str, used: Usage) -> None:
         """Count a request that came to nothing; what it may have used besides is gone."""
