@@ -96,6 +96,7 @@ class ConversationMemory:
         complete: whether these are all.
         submissions: those of its submissions that are open and were touched lately.
         number: the last admitted commit that touched it.
+        newest: the last entry that was admitted while it was loaded.
     """
 
     record: ConversationRecord
@@ -103,6 +104,7 @@ class ConversationMemory:
     documents: dict[DocKey, CachedDocument] = attrs.field(factory=dict)
     submissions: set[SubmissionId] = attrs.field(factory=set)
     number: int = 0
+    newest: int = 0
 
 
 @final
@@ -187,7 +189,7 @@ class Conversations:
             match change:
                 case AppendEntry():
                     entry = change.record
-                    self._touch(entry.conversation_id, batch.number)
+                    self._touch(entry.conversation_id, batch.number, newest=entry.id)
                     self._entries.setdefault(entry.conversation_id, deque()).append(entry)
                 case PutSubmission():
                     self._admit_submission(change.record, batch.number)
@@ -270,10 +272,11 @@ class Conversations:
 
     # --- helpers ---
 
-    def _touch(self, conversation_id: ConversationId, number: int) -> None:
+    def _touch(self, conversation_id: ConversationId, number: int, *, newest: int = 0) -> None:
         memory = self._loaded.get(conversation_id)
         if memory is not None:
             memory.number = number
+            memory.newest = max(memory.newest, newest)
             self._idle.pop(conversation_id, None)
 
     def _settle_entry(self, entry: EntryRecord) -> None:

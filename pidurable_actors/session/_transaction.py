@@ -199,8 +199,7 @@ class Tx:
         """
         self._check_open()
         found = self._submissions.get(submission_id)
-        if found is None:
-            found = self._state.conversations.submission(submission_id)
+        found = found or self._state.conversations.submission(submission_id)
         if found is None:
             found = await self._reader.read(lambda s: s.submission(submission_id))
         if found is None:
@@ -248,12 +247,11 @@ class Tx:
         Cancellation: the commit rolls back.
         """
         self._check_open()
-        bound = 2**63 - 1 if before is None else before
         return await seen_entries(
             self.conversation,
             self._reader,
             lambda at: [*self._state.conversations.entries(at), *self._entries],
-            Link(conversation_id, bound),
+            Link(conversation_id, 2**63 - 1 if before is None else before),
             limit=limit,
             kind=kind,
         )
@@ -270,8 +268,7 @@ class Tx:
         """
         self._check_open()
         found = next((entry for entry in self._entries if entry.id == entry_id), None)
-        if found is None:
-            found = self._state.conversations.entry(entry_id)
+        found = found or self._state.conversations.entry(entry_id)
         if found is None:
             found = await self._reader.read(lambda s: s.entry(entry_id))
         if found is None:
@@ -316,6 +313,11 @@ class Tx:
         elif definition.scope == "task":
             await self._check_task_lives(TaskId(belongs))
         return await self._all_drafts().open(definition, belongs, key)
+
+    def newest_entry(self, conversation_id: ConversationId) -> int:
+        """The last entry appended there since it got live work; 0 for none. For its own tasks."""
+        memory = self._state.conversations.get(conversation_id)
+        return 0 if memory is None else memory.newest
 
     # --- writes ---
 

@@ -125,6 +125,9 @@ async def arrived(tx: Tx, runtime: Runtime, newest: int) -> list[EntryRecord] | 
     """
     came: list[EntryRecord] = []
     before: EntryId | None = None
+    if tx.newest_entry(runtime.conversation_id) <= newest:
+        # Known without a look at storage, which would hold up the line.
+        return came
     while page := await tx.entries(runtime.conversation_id, before=before, limit=_LOOK):
         for entry in page:
             if entry.id <= newest:

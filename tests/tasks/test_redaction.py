@@ -185,8 +185,8 @@ async def test_each_call_gets_the_environment_of_its_conversation() -> None:
         env=env,
     ) as harness:
         root = await harness.root(agent=AgentChoice(model=MODEL))
-        other = await harness.create_conversation(agent=AgentChoice(model=MODEL, cwd="/tmp/x"))
-        for place, where in ((root, "/srv"), (other, "/tmp/x")):
+        other = await harness.create_conversation(agent=AgentChoice(model=MODEL, cwd="/srv/other"))
+        for place, where in ((root, "/srv"), (other, "/srv/other")):
             await (await place.submit("go")).wait()
             texts = [
                 text_of(message.content)
@@ -196,7 +196,7 @@ async def test_each_call_gets_the_environment_of_its_conversation() -> None:
             assert texts == [f"a shell in {where} of {where}, scripted"]
         assert [(it.conversation_id, it.cwd) for it in built] == [
             (root.id, "/srv"),
-            (other.id, "/tmp/x"),
+            (other.id, "/srv/other"),
         ]
         assert (built[0].tool_name, built[0].call_id) == ("leak", "c1")
 
