@@ -198,7 +198,7 @@ async def reserve(
         tokens=need.tokens + (most or 0), cost=need.price(most or 0), turns=need.turns
     )
     await _hold(tx, task_id, held)
-    return Granted(most=most, near=tuple(_near(scopes, held)), wall=_wall(limits))
+    return Granted(most=most, near=tuple(_near(scopes, need)), wall=_wall(limits))
 
 
 async def release(
@@ -265,18 +265,15 @@ def _wall(limits: Sequence[Limit]) -> Limit | None:
     return min(walls, key=lambda limit: limit.left, default=None)
 
 
-def _near(scopes: Sequence[_Scope], held: Reservation) -> Iterator[str]:
-    """The limits that are near, and were not told of; they are noted as told."""
-    added: dict[Measure, float] = {
-        "tokens": held.tokens,
-        "cost": held.cost,
-        "turns": held.turns,
-        "wall_s": 0,
-    }
+def _near(scopes: Sequence[_Scope], need: Need) -> Iterator[str]:
+    """The limits that are near, and were not told of; they are noted as told.
+
+    What goes for certain counts, and not the longest answer: that may be all there is.
+    """
     for scope in scopes:
-        for limit in scope.limits(Need(turns=1)):
+        for limit in scope.limits(need):
             mark = f"{limit.scope}.{limit.measure}:{limit.value:g}"
-            taken = limit.used + added[limit.measure]
+            taken = limit.used + limit.needed
             if taken >= scope.near * limit.value and mark not in scope.told:
                 scope.told.append(mark)
                 yield f"{limit.scope} {limit.measure}: {taken:g} of {limit.value:g}"

@@ -111,6 +111,7 @@ from pidurable_actors.records._tasks import (
 )
 from pidurable_actors.records._transcript import (
     LEFT_OUT,
+    context_of,
     harness_error,
     is_baseline,
     model_context,
@@ -205,6 +206,7 @@ __all__ = [
     "WhenBusy",
     "apply_operations",
     "below",
+    "context_of",
     "conversations_of",
     "diff",
     "harness_error",

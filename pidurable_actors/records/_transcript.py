@@ -29,6 +29,7 @@ from pidurable_actors.records._messages import (
 
 __all__ = [
     "LEFT_OUT",
+    "context_of",
     "harness_error",
     "is_baseline",
     "model_context",
@@ -49,13 +50,18 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
     Args:
         entries: the transcript, oldest first; at least from the newest head on.
     """
-    shown = [
-        _without_nothing(message)
-        for entry in visible_entries(entries)
-        for message in entry.model or ()
-    ]
+    return context_of(visible_entries(entries))
+
+
+def context_of(visible: Sequence[EntryRecord]) -> tuple[Message, ...]:
+    """The messages of what a model sees of entries; see `model_context`.
+
+    Args:
+        visible: what `visible_entries` says.
+    """
+    shown = [_without_nothing(message) for entry in visible for message in entry.model or ()]
     results = paired_results(shown)
-    context: list[Message] = []
+    context: list[_Said] = []
     for at, message in enumerate(shown):
         match message:
             case ToolResultMessage():
@@ -67,11 +73,11 @@ def model_context(entries: Sequence[EntryRecord]) -> tuple[Message, ...]:
                 for number, call in enumerate(message.tool_calls):
                     result = results.get((at, number))
                     context.append(
-                        _no_result(call.id, call.name) if result is None else shown[result]
+                        _Said(_no_result(call.id, call.name) if result is None else shown[result])
                     )
             case _:
                 _say(context, message)
-    return tuple(context)
+    return tuple(said.whole() for said in context)
 
 
 def visible_entries(entries: Sequence[EntryRecord]) -> list[EntryRecord]:
@@ -155,24 +161,40 @@ def paired_results(shown: Sequence[Message]) -> _Paired:
     return paired
 
 
-def _say(context: list[Message], message: Message) -> None:
+@attrs.define
+class _Said:
+    """A message of the context, and the blocks of all that became one with it, if anything did."""
+
+    message: Message
+    blocks: list[Any] | None = None
+
+    def add(self, message: Message) -> None:
+        """Take what the same side says next; a list, because that may be much."""
+        if self.blocks is None:
+            self.blocks = list(self.message.content)
+        self.blocks.extend(message.content)
+        self.message = message
+
+    def whole(self) -> Message:
+        """The message."""
+        if self.blocks is None:
+            return self.message
+        return attrs.evolve(self.message, content=tuple(self.blocks))
+
+
+def _say(context: list[_Said], message: Message) -> None:
     """Add a message; what the same side said just before becomes one with it."""
-    before = context[-1] if context else None
     if not message.content:
         return
+    before = context[-1].message if context else None
     if isinstance(message, SystemMessage) and isinstance(before, UserMessage):
         # What a user adds is then one message with it, and not a second one in a row.
-        context.insert(-1, message)
-    elif isinstance(message, UserMessage) and isinstance(before, UserMessage):
-        context[-1] = UserMessage(content=before.content + message.content)
-    elif (
-        isinstance(message, AssistantMessage)
-        and isinstance(before, AssistantMessage)
-        and not before.tool_calls
-    ):
-        context[-1] = attrs.evolve(message, content=before.content + message.content)
+        context.insert(-1, _Said(message))
+    elif isinstance(message, UserMessage | AssistantMessage) and type(message) is type(before):
+        # Calls of an answer are followed by their results, so that no answer comes right behind.
+        context[-1].add(message)
     else:
-        context.append(message)
+        context.append(_Said(message))
 
 
 def _edited(seen: list[EntryRecord], entries: Sequence[EntryRecord]) -> list[EntryRecord]:

@@ -27,9 +27,10 @@ from pidurable_actors.records import (
     EntryDraft,
     EntryId,
     EntryRecord,
+    Message,
     SubmissionId,
     SystemMessage,
-    model_context,
+    context_of,
     visible_entries,
 )
 from pidurable_actors.runtime import AssistantEntry, Runtime
@@ -47,6 +48,7 @@ class Composed:
         agent: what the conversation runs with.
         entries: what the model's view is made from, oldest first.
         newest: the id of the last of them; 0 when there is none.
+        context: the messages of that.
         prompt: the system entry that must be appended first; None when nothing changed.
         tools: what the model is told of, in the order in which it was told.
     """
@@ -54,18 +56,22 @@ class Composed:
     agent: Agent
     entries: Sequence[EntryRecord]
     newest: int
+    context: tuple[Message, ...]
     prompt: EntryDraft | None
     tools: tuple[ToolSpec, ...]
+    _sizes: dict[ModelInfo, int] = attrs.field(factory=dict, eq=False, init=False)
 
     @property
     def asks(self) -> bool:
         """Whether there is anything to answer."""
-        return any(not isinstance(it, SystemMessage) for it in model_context(self.entries))
+        return any(not isinstance(message, SystemMessage) for message in self.context)
 
     def tokens(self, info: ModelInfo) -> int:
         """The size of the request, by the estimate."""
-        change = () if self.prompt is None else self.prompt.model or ()
-        return estimate_tokens((*model_context(self.entries), *change), self.tools, info)
+        if info not in self._sizes:
+            change = () if self.prompt is None else self.prompt.model or ()
+            self._sizes[info] = estimate_tokens((*self.context, *change), self.tools, info)
+        return self._sizes[info]
 
 
 async def compose(runtime: Runtime, agent: Agent) -> Composed:
@@ -80,7 +86,8 @@ async def compose(runtime: Runtime, agent: Agent) -> Composed:
     Cancellation: nothing happened; sections may be rendered again.
     """
     entries = await runtime.transcript(runtime.conversation_id)
-    shown = shown_prompt(visible_entries(entries))
+    visible = visible_entries(entries)
+    shown = shown_prompt(visible)
     sections = await _rendered(runtime, agent, entries)
     draft = prompt_change(shown, sections, agent.specs)
     known = {tool.name for tool in shown.tools}
@@ -88,6 +95,7 @@ async def compose(runtime: Runtime, agent: Agent) -> Composed:
         agent=agent,
         entries=entries,
         newest=entries[-1].id if entries else 0,
+        context=context_of(visible),
         prompt=draft,
         tools=(*shown.tools, *(tool for tool in agent.specs if tool.name not in known)),
     )

@@ -19,7 +19,7 @@ from pidurable_actors.agent import (
     wall_limit,
 )
 from pidurable_actors.models import ModelOptions, ModelProvider, ModelRequest
-from pidurable_actors.records import EntryRecord, model_context, visible_entries
+from pidurable_actors.records import EntryRecord, context_of, visible_entries
 from pidurable_actors.runtime import Runtime
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._attempt import forget_half
@@ -68,7 +68,7 @@ async def build_request(
     entries = visible_entries(sending.entries)
     request = ModelRequest(
         model_id=model_id,
-        messages=model_context(entries),
+        messages=context_of(entries),
         tools=shown_prompt(entries).tools,
         options=options or ModelOptions(),
         session_id=sending.session,

@@ -289,6 +289,11 @@ def _observing(sizes: Sizes) -> list[Row]:
     few, many = sizes.forked
     forked = f"fork a conversation of {many:,} entries, read, write (raw: {few:,})"
     made.append(_beside("forks", forked, "us CPU/fork", "forks", "us"))
+    few, many = sizes.grown
+    grown = f"an answer in a conversation of {many:,} entries (raw: {few:,})"
+    made.append(_beside("agent-grown", grown, "us CPU/answer", "agent-grown", "us", goal=None))
+    full = "an answer with a call, with hooks, a section and a budget (raw: plain)"
+    made.append(_beside("agent-dressed", full, "us CPU/answer", "agent-dressed", "us", goal=None))
     log = "commit with the log of commits (raw: without)"
     made.append(_beside("commit-log", log, "us CPU/commit", "commit-log", "us", goal=None))
     return made

@@ -21,7 +21,7 @@ from tests.benchmarks.children import Numbers
 from tests.benchmarks.measure_streaming import written
 from tests.benchmarks.programs import start
 
-__all__ = ["appends", "forks", "logged", "watchers"]
+__all__ = ["appends", "cpu_us", "forks", "logged", "watchers"]
 
 Part: TypeAlias = Literal["text", "list"]
 
@@ -59,11 +59,11 @@ async def _appends(path: str, part: Part, counts: tuple[int, int], steps: int) -
         made = 0
         for name, count in zip(("few", "many"), counts, strict=True):
             await root.commit(partial(_put, part, count - made))
-            await _cpu_us(lambda: root.commit(partial(_put, part, 1)), steps)
+            await cpu_us(lambda: root.commit(partial(_put, part, 1)), steps)
             # What was put in is in the log; it reaches the tables behind the commits' back.
             await trio.sleep(_CHECKPOINT_S)
             wrote = written()
-            found[f"{name}_us"] = await _cpu_us(lambda: root.commit(partial(_put, part, 1)), steps)
+            found[f"{name}_us"] = await cpu_us(lambda: root.commit(partial(_put, part, 1)), steps)
             found[f"{name}_bytes"] = (written() - wrote) / steps / _REPEAT
             made = count + 2 * steps * _REPEAT
     return found
@@ -97,7 +97,7 @@ async def _forks(path: str, counts: tuple[int, int], steps: int) -> Numbers:
             made = count
             (newest,) = (await root.entries(limit=1)).items
             middle = EntryId(newest.id - 4)
-            found.append(await _cpu_us(lambda at=middle: _fork(root, at), steps))  # type: ignore[misc]
+            found.append(await cpu_us(lambda at=middle: _fork(root, at), steps))  # type: ignore[misc]
     return dict(zip(("few_us", "many_us"), found, strict=True))
 
 
@@ -125,7 +125,7 @@ def logged(path: str, steps: int) -> Numbers:
 async def _logged(path: str, kept: int, steps: int) -> float:
     async with start(path, settings=Settings(commit_log=kept)) as harness:
         root = await harness.root()
-        return await _cpu_us(lambda: root.commit(partial(_append, 1)), steps)
+        return await cpu_us(lambda: root.commit(partial(_append, 1)), steps)
 
 
 def watchers(path: str, count: int, steps: int) -> Numbers:
@@ -176,7 +176,7 @@ async def _rate(harness: Harness, root: Conversation, steps: int) -> float:
     return best
 
 
-async def _cpu_us(do: Callable[[], Awaitable[object]], steps: int) -> float:
+async def cpu_us(do: Callable[[], Awaitable[object]], steps: int) -> float:
     """The least of some repetitions: what else the machine does only adds."""
     taken_s: list[float] = []
     for _ in range(_REPEAT):

@@ -55,6 +55,7 @@ class Sizes:
     pile_text: tuple[int, int]
     pile_list: tuple[int, int]
     forked: tuple[int, int]
+    grown: tuple[int, int]
 
 
 FULL = Sizes(
@@ -84,6 +85,7 @@ FULL = Sizes(
     pile_text=(10, 10_000),
     pile_list=(10, 100_000),
     forked=(10, 100_000),
+    grown=(10, 1_000),
 )
 QUICK = Sizes(
     one=50,
@@ -112,6 +114,7 @@ QUICK = Sizes(
     pile_text=(10, 100),
     pile_list=(10, 100),
     forked=(10, 100),
+    grown=(10, 100),
 )
 
 
@@ -208,8 +211,8 @@ def _observing(sizes: Sizes) -> dict[str, Probe]:
     conversations, tokens = sizes.streams
     some, seconds = sizes.stored_streams
     steps, few = sizes.observed_steps, max(1, sizes.observed_steps // 4)
-    streaming, documents = (
-        partial(_called, f"measure_{name}") for name in ("streaming", "documents")
+    streaming, documents, agents = (
+        partial(_called, f"measure_{name}") for name in ("streaming", "documents", "agents")
     )
     return {
         "stream-live": streaming("live", conversations=conversations, tokens=tokens, per_s=1_000),
@@ -221,6 +224,8 @@ def _observing(sizes: Sizes) -> dict[str, Probe]:
         "document-text": documents("appends", part="text", counts=sizes.pile_text, steps=few),
         "document-list": documents("appends", part="list", counts=sizes.pile_list, steps=few),
         "forks": documents("forks", counts=sizes.forked, steps=steps),
+        "agent-grown": agents("grown", counts=sizes.grown, steps=few),
+        "agent-dressed": agents("dressed", steps=steps),
         "commit-log": documents("logged", steps=steps),
     }
 

@@ -270,6 +270,17 @@ async def test_the_host_is_told_once_that_a_limit_is_near_and_again_when_it_was_
         assert near(agent) == ["conversation turns: 5 of 6"]
 
 
+async def test_a_limit_is_not_near_because_an_answer_may_be_as_long_as_it_likes() -> None:
+    model = ScriptedModel(spends)
+    settings = limited(conversation=Budget(tokens=1_000))
+    async with open_agent(MemoryStorage(), model, settings=settings) as agent:
+        while (await agent.ask("go")).status == "done" and not near(agent):
+            pass
+        assert len(model.requests) > 10
+        (told,) = near(agent)
+        assert told.startswith("conversation tokens: 8")
+
+
 async def test_a_budget_of_a_conversation_takes_the_place_of_that_of_the_settings() -> None:
     settings = limited(conversation=Budget(turns=1))
     async with open_agent(MemoryStorage(), ScriptedModel(spends), settings=settings) as agent:
