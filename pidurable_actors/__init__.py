@@ -15,6 +15,7 @@ from pidurable_actors.agent import (
     Approve,
     Ask,
     Block,
+    CompactionEvent,
     EnvTarget,
     Expired,
     Extension,
@@ -24,6 +25,8 @@ from pidurable_actors.agent import (
     Registry,
     Rewrite,
     Section,
+    Skip,
+    Summary,
     Tool,
     ToolApi,
     ToolCallEvent,
@@ -45,7 +48,7 @@ from pidurable_actors.harness import (
     supervise_harness,
 )
 from pidurable_actors.models import Models, Reply, ScriptedContext, ScriptedModel, ToolCall
-from pidurable_actors.records import text_of
+from pidurable_actors.records import Usage, text_of
 from pidurable_actors.runtime import (
     MISSING,
     Aborted,
@@ -72,6 +75,7 @@ from pidurable_actors.settings import (
     BudgetSettings,
     CompactionSettings,
     ProgressSettings,
+    RedactedCall,
     RetrySettings,
     Selection,
     Settings,
@@ -96,6 +100,7 @@ __all__ = [
     "BudgetSettings",
     "Checkpoint",
     "ClosedEnd",
+    "CompactionEvent",
     "CompactionSettings",
     "Completed",
     "Context",
@@ -118,6 +123,7 @@ __all__ = [
     "PiDurableError",
     "ProgressSettings",
     "Question",
+    "RedactedCall",
     "Registry",
     "Reply",
     "Report",
@@ -128,8 +134,10 @@ __all__ = [
     "Section",
     "Selection",
     "Settings",
+    "Skip",
     "SleepUntil",
     "Submission",
+    "Summary",
     "TaskActor",
     "Text",
     "Tool",
@@ -140,6 +148,7 @@ __all__ = [
     "ToolResultEntry",
     "Tx",
     "Unknown",
+    "Usage",
     "UserEntry",
     "WaitFor",
     "WaitForSignal",

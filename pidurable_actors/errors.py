@@ -3,7 +3,7 @@
     PiDurableError
     ├── MisuseError                 the caller's code is wrong
     │   ├── DefinitionError         a task, tool, entry, document or extension is declared wrongly
-    │   ├── InvalidValue            a value that cannot be stored (not strict JSON, too large)
+    │   ├── InvalidValue            a value that means nothing or cannot be stored
     │   ├── CommitReentered         a commit, submit or wait from inside a commit callback
     │   ├── TransactionClosed       a transaction or draft used after its callback returned
     │   └── InvocationEnded         a task or tool used its runtime after its run was over
@@ -92,7 +92,7 @@ class DefinitionError(MisuseError):
 
 
 class InvalidValue(MisuseError):
-    """A value cannot be stored. Nothing was written.
+    """A value means nothing here, or cannot be stored. Nothing was written.
 
     Attributes:
         path: where the value sits, such as ``memo["plan"].steps[3]``.

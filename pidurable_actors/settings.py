@@ -7,11 +7,11 @@ nothing.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
-from attrs import validators
 
 from pidurable_actors.errors import InvalidValue
 
@@ -27,29 +27,57 @@ __all__ = [
     "Settings",
     "StreamSettings",
     "ThinkingLevel",
+    "check_redact",
 ]
 
 ThinkingLevel: TypeAlias = Literal["off", "low", "medium", "high"]
 
 
-def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
+_Validator: TypeAlias = "Callable[[object, attrs.Attribute[Any], Any], None]"
 
 
-def _not_negative(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value >= 0:
-        raise ValueError(f"{attribute.name} must be 0 or more, not {value!r}")
+def _check(fits: Callable[[Any], bool], words: str) -> _Validator:
+    def check(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if not fits(value):
+            raise InvalidValue(attribute.name, f"must be {words}, not {value!r}")
+
+    return check
 
 
-def _limit(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise ValueError(f"{attribute.name} must be greater than 0, or None, not {value!r}")
+def _number(value: object) -> bool:
+    # A bool is an int to Python, and no amount to anybody.
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _share(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
+_positive: Final = _check(lambda it: _number(it) and it > 0, "greater than 0")
+_not_negative: Final = _check(lambda it: _number(it) and it >= 0, "0 or more")
+_share: Final = _check(lambda it: _number(it) and 0 <= it <= 1, "between 0 and 1")
+_limit: Final = _check(lambda it: it is None or (_number(it) and it > 0), "greater than 0, or None")
+_count: Final = _check(
+    lambda it: it is None or (_number(it) and it >= 1 and it % 1 == 0),
+    "a whole number from 1 on, or None for no limit",
+)
+
+
+def _a(kind: type) -> _Validator:
+    return _check(lambda it: isinstance(it, kind), f"{kind.__name__}(...)")
+
+
+def _one_of(*names: str) -> _Validator:
+    return _check(lambda it: it in names, f"one of {', '.join(names)}")
+
+
+def check_redact(redact: object) -> None:
+    """Refuse what could not redact a text.
+
+    Raises:
+        InvalidValue: it is no plain function.
+    """
+    # What an async function returns is no text, so that everything would be withheld.
+    if redact is not None and (not callable(redact) or inspect.iscoroutinefunction(redact)):
+        raise InvalidValue(
+            "redact", f"use a plain function of the text and the RedactedCall, not {redact!r}"
+        )
 
 
 def _names(names: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -60,8 +88,12 @@ def _names(names: Iterable[str] | None) -> tuple[str, ...] | None:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidValue("selection", f"names are a list of texts, not {given!r}")
     found = tuple(given)
-    if not all(isinstance(name, str) and name for name in found):
-        raise InvalidValue("selection", f"names are texts that are not empty, not {found!r}")
+    for name in found:
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            raise InvalidValue("selection", f"names are texts, and a {kind} is none; give its name")
+        if not name:
+            raise InvalidValue("selection", f"names are texts that are not empty, not {found!r}")
     return found
 
 
@@ -109,11 +141,14 @@ class Budget:
         cost: money, in the currency of the providers' prices.
         turns: answers of a model.
         wall_s: seconds of runs, without those in which a question or a signal was waited for.
+
+    Raises:
+        InvalidValue: a limit is not greater than 0, or tokens or turns are not whole.
     """
 
-    tokens: int | None = attrs.field(default=None, validator=_limit)
+    tokens: int | None = attrs.field(default=None, validator=_count)
     cost: float | None = attrs.field(default=None, validator=_limit)
-    turns: int | None = attrs.field(default=None, validator=_limit)
+    turns: int | None = attrs.field(default=None, validator=_count)
     wall_s: float | None = attrs.field(default=None, validator=_limit)
 
 
@@ -126,11 +161,14 @@ class BudgetSettings:
         conversation: all runs of a conversation.
         subtree: a conversation and those that its tasks own, at any depth.
         near: from which share of a limit on the host is told, once for each limit.
+
+    Raises:
+        InvalidValue: a part of it is no `Budget`, or `near` is no share.
     """
 
-    run: Budget = Budget()
-    conversation: Budget = Budget()
-    subtree: Budget = Budget()
+    run: Budget = attrs.field(default=Budget(), validator=_a(Budget))
+    conversation: Budget = attrs.field(default=Budget(), validator=_a(Budget))
+    subtree: Budget = attrs.field(default=Budget(), validator=_a(Budget))
     near: float = attrs.field(default=0.8, validator=_share)
 
 
@@ -208,7 +246,9 @@ class CompactionSettings:
     max_tries: int = attrs.field(default=3, validator=_positive)
     context_window: int | None = attrs.field(default=None, validator=_limit)
     model: str | None = None
-    models: Mapping[str, CompactionSettings] = attrs.field(factory=dict, repr=False)
+    models: Mapping[str, CompactionSettings] = attrs.field(
+        factory=dict, validator=_a(Mapping), repr=False
+    )
 
     def of(self, model: str) -> CompactionSettings:
         """The settings for a model."""
@@ -267,6 +307,8 @@ class RedactedCall:
 class Settings:
     """The policy of one harness.
 
+    What means nothing is refused with `InvalidValue`, which names the field.
+
     Attributes:
         agent: what conversations run with where they chose nothing themselves.
         budget: what runs, conversations and all below them may use.
@@ -287,27 +329,33 @@ class Settings:
         steering_mode: how many steering inputs join a run at one boundary.
     """
 
-    agent: AgentChoice = AgentChoice()
-    budget: BudgetSettings = BudgetSettings()
-    compaction: CompactionSettings = CompactionSettings()
+    agent: AgentChoice = attrs.field(default=AgentChoice(), validator=_a(AgentChoice))
+    budget: BudgetSettings = attrs.field(default=BudgetSettings(), validator=_a(BudgetSettings))
+    compaction: CompactionSettings = attrs.field(
+        default=CompactionSettings(), validator=_a(CompactionSettings)
+    )
     restart_limit: float = attrs.field(default=5, validator=_positive)
     on_restart_limit: Literal["end", "park"] = attrs.field(
-        default="end", validator=validators.in_(("end", "park"))
+        default="end", validator=_one_of("end", "park")
     )
     commit_log: int = attrs.field(default=10_000, validator=_not_negative)
     commit_timeout_s: float = attrs.field(default=30.0, validator=_positive)
     close_grace_s: float = attrs.field(default=10.0, validator=_not_negative)
-    retry: RetrySettings = RetrySettings()
-    progress: ProgressSettings = ProgressSettings()
-    stream: StreamSettings = StreamSettings()
-    tool_timeout_s: float | None = None
-    redact: Callable[[str, RedactedCall], str] | None = None
+    retry: RetrySettings = attrs.field(default=RetrySettings(), validator=_a(RetrySettings))
+    progress: ProgressSettings = attrs.field(
+        default=ProgressSettings(), validator=_a(ProgressSettings)
+    )
+    stream: StreamSettings = attrs.field(default=StreamSettings(), validator=_a(StreamSettings))
+    tool_timeout_s: float | None = attrs.field(default=None, validator=_limit)
+    redact: Callable[[str, RedactedCall], str] | None = attrs.field(
+        default=None, validator=lambda _, __, given: check_redact(given)
+    )
     tool_mode: Literal["parallel", "sequential"] = attrs.field(
-        default="parallel", validator=validators.in_(("parallel", "sequential"))
+        default="parallel", validator=_one_of("parallel", "sequential")
     )
     follow_up_mode: Literal["one", "all"] = attrs.field(
-        default="one", validator=validators.in_(("one", "all"))
+        default="one", validator=_one_of("one", "all")
     )
     steering_mode: Literal["one", "all"] = attrs.field(
-        default="one", validator=validators.in_(("one", "all"))
+        default="one", validator=_one_of("one", "all")
     )

@@ -157,7 +157,11 @@ def check_question_id(question_id: object) -> str:
     Raises:
         StorageRequestError: no question has such an id.
     """
-    if not isinstance(question_id, str) or not _ID.fullmatch(question_id):
+    if not isinstance(question_id, str):
+        raise StorageRequestError(
+            f"the id of a question is text, such as question.id, not {type(question_id).__name__}."
+        )
+    if not _ID.fullmatch(question_id):
         raise StorageRequestError(f"there is no question {question_id!r}.")
     return question_id
 
@@ -342,7 +346,7 @@ def _fit(check: Callable[[], object], path: str) -> None:
 def _check_by(by: object) -> None:
     check_text(by, "by")
     if not by:
-        raise InvalidValue("by", "say who answers")
+        raise InvalidValue("by", "say who it is from")
 
 
 async def _refuse_ended(tx: Tx, question: Question) -> None:

@@ -234,6 +234,13 @@ class Hook:
             raise DefinitionError(
                 f"a {self.point} hook is an async function, not {self.function!r}."
             )
+        given = "call, result and api" if self.point == "after_tool" else "one value and api"
+        try:
+            inspect.signature(self.function).bind(*[None] * (3 if "result" in given else 2))
+        except TypeError:
+            raise DefinitionError(
+                f"a {self.point} hook is given {given}, which {self.function!r} does not take."
+            ) from None
 
 
 @final

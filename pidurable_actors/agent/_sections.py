@@ -39,7 +39,8 @@ class Section:
         order: sections stand in this order, and those of the same in that of their extensions.
 
     Raises:
-        DefinitionError: the key is no name or is taken by the package, the text is none, or there
+        DefinitionError: the key is no name or is taken by the package, the text is none, the
+            order is no number, or there
             is not exactly one of `text` and `render`.
     """
 
@@ -56,6 +57,9 @@ class Section:
             raise DefinitionError(
                 f"{where}: these are the conversation's own; set them with configure()."
             )
+        order: object = self.order
+        if isinstance(order, bool) or not isinstance(order, int):
+            raise DefinitionError(f"{where}: its order is a whole number, not {order!r}.")
         try:
             check_text(self.text, "text")
         except InvalidValue as error:
@@ -72,4 +76,7 @@ def section(key: str, *, order: int = 0) -> Callable[[Render], Section]:
     Raises:
         DefinitionError: see `Section`.
     """
+    name: object = key
+    if not isinstance(name, str):
+        raise DefinitionError(f'a section has a key: @section("mood"), not @section of {name!r}.')
     return lambda render: Section(key, render=render, order=order)

@@ -23,10 +23,10 @@ from pidurable_actors._limits import LIMITS
 from pidurable_actors.agent._questions import Answer, Expired
 from pidurable_actors.agent._schema import ToolSignature, takes_api
 from pidurable_actors.agent._tool_api import ToolApi
-from pidurable_actors.errors import DefinitionError
+from pidurable_actors.errors import DefinitionError, InvalidValue
 from pidurable_actors.models import ToolSpec
 from pidurable_actors.records import Usage
-from pidurable_actors.settings import RedactedCall
+from pidurable_actors.settings import RedactedCall, check_redact
 
 __all__ = [
     "Allow",
@@ -136,6 +136,13 @@ class Tool:
             _check_allow(self.allow, self.name)
         if self.on_resume is not None:
             _check_resume(self.on_resume, self.name)
+        reserve: object = self.reserve
+        if reserve is not None and not isinstance(reserve, Usage):
+            raise DefinitionError(f"tool {self.name!r}: reserve is a Usage(...), not {reserve!r}.")
+        try:
+            check_redact(self.redact)
+        except InvalidValue as error:
+            raise DefinitionError(f"tool {self.name!r}: {error}.") from error
         if self.parameters is None:
             self.signature = ToolSignature.from_function(self.execute, name=self.name)
         else:
@@ -212,7 +219,7 @@ class Tool:
         when it is cut off, as `replay` says.
 
         Raises:
-            DefinitionError: it does not take these four.
+            DefinitionError: it is not async, or does not take these four.
         """
         _check_resume(handler, self.name)
         self.on_resume = handler
@@ -265,13 +272,17 @@ def _check_name(name: str) -> None:
 
 def _check_resume(handler: object, name: str) -> None:
     # Found out now, because the answer may come days later, and is then lost.
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of an object, its method
+    fits = any(map(inspect.iscoroutinefunction, (handler, called)))
     try:
         inspect.signature(cast("Resume", handler)).bind(None, None, None, None)
     except TypeError:
+        fits = False
+    if not fits:
         raise DefinitionError(
             f"tool {name!r}: a resume handler is an async function of answer, state, arguments "
             f"and api, not {handler!r}."
-        ) from None
+        )
 
 
 def _check_allow(allow: object, name: str) -> None:

@@ -12,6 +12,7 @@ import attrs
 
 from pidurable_actors._json import JSON, JsonObject
 from pidurable_actors.context import Context
+from pidurable_actors.errors import InvalidValue
 from pidurable_actors.models import Models
 from pidurable_actors.records import (
     ConversationId,
@@ -43,6 +44,9 @@ def _as_diagnostics(diagnostics: Iterable[JsonObject]) -> tuple[JsonObject, ...]
 
 
 def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    # A text is a list of letters, which is never what was meant.
+    if isinstance(names, str):
+        raise InvalidValue("add_tools", f"names are a list of texts, not {names!r}")
     return tuple(names)
 
 
@@ -67,6 +71,9 @@ class ToolResult:
 
     `terminate`, `handoff` and `add_tools` are for results that a model asked for; those of nested
     calls are ignored.
+
+    Raises:
+        InvalidValue: `add_tools` is a text. What cannot be stored is found out when it is returned.
     """
 
     content: tuple[TextBlock | ImageBlock, ...] = attrs.field(converter=_as_content)

@@ -152,6 +152,8 @@ class Conversation(ConversationReading):
 
         Cancellation: `Cancelled` means that nothing was stored.
         """
+        if handoff is not None:
+            _check_said(handoff, "handoff")
         model = None if handoff is None else (UserMessage(content=_as_blocks(handoff)),)
         with within(context):
             draft = EntryDraft(kind=RESET, model=model)
@@ -233,7 +235,7 @@ class Conversation(ConversationReading):
         Cancellation: `Cancelled` means that nothing was stored.
         """
         if instructions is not None:
-            _as_blocks(instructions)
+            _check_said(instructions, "instructions")
         with within(context):
             self._core.need_progress()
             return await self._core.commit(
@@ -515,6 +517,11 @@ def _check_request_id(request_id: str | None) -> None:
         if not 1 <= len(request_id) <= LIMITS.name_length:
             raise InvalidValue("request_id", f"use 1 to {LIMITS.name_length} characters")
         check_json(request_id, "request_id")
+
+
+def _check_said(text: object, name: str) -> None:
+    if not isinstance(text, str) or not text:
+        raise InvalidValue(name, f"use a text, or leave it out, not {text!r}")
 
 
 def _as_blocks(

@@ -7,6 +7,7 @@ bare; the host's cancellation ends the body, and the end of the body closes the 
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -79,9 +80,9 @@ async def open_harness(
 
     Cancellation: ends the body; the close is finished first, then the cancellation goes on.
     """
-    _check_arguments(storage, models, registry)
+    _check_arguments(storage, models, registry, env)
     installed = registry or Registry()
-    policy = settings if callable(settings) else _constant(settings or Settings())
+    policy = _policy(settings or Settings())
     services = AgentServices(
         registry=installed,
         models=models or Models(),
@@ -140,7 +141,7 @@ def _connect(hub: Hub, engine: Engine, board: ProgressBoard) -> None:
     )
 
 
-def _check_arguments(storage: object, models: object, registry: object) -> None:
+def _check_arguments(storage: object, models: object, registry: object, env: object) -> None:
     if isinstance(storage, str | os.PathLike):
         raise MisuseError(
             f"open_harness takes a storage, not a path; use SqliteStorage({os.fspath(storage)!r})."
@@ -151,7 +152,18 @@ def _check_arguments(storage: object, models: object, registry: object) -> None:
         raise MisuseError(
             f"registry= takes Registry([extension, ...]), not {type(registry).__name__}."
         )
+    called = getattr(env, "__call__", None)  # noqa: B004 - of an object, its method
+    if env is not None and not any(map(inspect.iscoroutinefunction, (env, called))):
+        raise MisuseError(f"env= takes an async function of an EnvTarget, not {env!r}.")
 
 
-def _constant(settings: Settings) -> Callable[[], Settings]:
-    return lambda: settings
+def _policy(settings: Settings | Callable[[], Settings]) -> Callable[[], Settings]:
+    given: object = settings
+    if callable(settings) and not inspect.iscoroutinefunction(settings):
+        return settings
+    if not isinstance(given, Settings):
+        raise MisuseError(
+            "settings= takes Settings(...) or a plain function that returns them, not "
+            f"{type(given).__name__}."
+        )
+    return lambda: given

@@ -144,7 +144,8 @@ class Models:
         providers: what is installed.
 
     Raises:
-        DefinitionError: two providers have the same name, or a name cannot be part of a reference.
+        DefinitionError: two providers have the same name, a name cannot be part of a reference, or
+            one lacks a part of `ModelProvider`.
     """
 
     def __init__(self, providers: Iterable[ModelProvider] = ()) -> None:
@@ -152,6 +153,7 @@ class Models:
         if not isinstance(providers, Iterable):
             raise DefinitionError("Models takes a list: Models([provider]).")
         for provider in providers:
+            _check_provider(provider)
             _check_name(provider.name)
             if provider.name in self._providers:
                 raise DefinitionError(
@@ -190,6 +192,15 @@ class Models:
         if served is not None and model_id not in served:
             raise UnknownModel(reference, f"{name!r} does not list it; it has: {_listed(served)}.")
         return provider, model_id
+
+
+def _check_provider(provider: object) -> None:
+    # Found out now: a request would fault the run that makes it.
+    for part in ("name", "models", "info", "stream"):
+        if not hasattr(provider, part):
+            raise DefinitionError(
+                f"{provider!r} is not a model provider: it has no {part!r}; see ModelProvider."
+            )
 
 
 def _check_name(name: str) -> None:

@@ -346,7 +346,7 @@ async def ask_hook(
         found = await hook.function(*about, HookRun(runtime, extension))
         if found is not None:
             if not isinstance(found, returns):
-                raise TypeError(f"it returned {type(found).__name__}")  # noqa: TRY301 - as its own
+                raise TypeError(_not_for_it(found, returns))  # noqa: TRY301 - as its own
             if check is not None:
                 check(found)
     except Exception as error:  # noqa: BLE001 - a hook fails only its own part
@@ -377,6 +377,12 @@ def _in_time(runtime: Runtime, extension: str, hook: Hook) -> Iterator[None]:
     if limit.cancelled_caught:
         late = TimeoutError(f"it took longer than {LIMITS.hook_s:g} s")
         hook_failed(runtime, extension, hook.point, late)
+
+
+def _not_for_it(found: object, returns: type | tuple[type, ...]) -> str:
+    kinds = returns if isinstance(returns, tuple) else (returns,)
+    wanted = [kind.__name__ for kind in kinds if kind is not type(None)]
+    return f"it returned {type(found).__name__}; return {' or '.join([*wanted, 'None'])}"
 
 
 def _check_answer(message: AssistantMessage) -> None:

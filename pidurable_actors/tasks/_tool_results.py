@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from pidurable_actors._json import JSON, JsonObject, check_json, check_text
-from pidurable_actors.agent import AGENT, LIVE, ToolResult, count_call, release
+from pidurable_actors.agent import AGENT, LIVE, Approve, ToolResult, count_call, release
 from pidurable_actors.records import (
     TOOL_RESULT,
     EntryDraft,
@@ -63,7 +63,10 @@ def as_result(name: str, value: object) -> ToolResult:
     """
     result = ToolResult(value) if isinstance(value, str) else value
     if not isinstance(result, ToolResult):
-        raise TypeError(f"tool {name} returned {type(value).__name__}; return text or a ToolResult")
+        raise TypeError(
+            f"tool {name} returned {type(value).__name__}; return text or a ToolResult"
+            + ("; to ask a person, return Ask" if isinstance(value, Approve) else "")
+        )
     for block in result.content:
         if not isinstance(block, TextBlock | ImageBlock):
             raise TypeError(f"tool {name} returned {type(block).__name__} as content")

@@ -22,7 +22,7 @@ from pidurable_actors import (
     open_harness,
     tool,
 )
-from pidurable_actors.agent import AGENT, AgentState, Section, resolve_agent
+from pidurable_actors.agent import AGENT, AgentState, Section, resolve_agent, section
 from pidurable_actors.errors import DefinitionError, InvalidValue, MisuseError
 from pidurable_actors.models import ModelRequest, ScriptedContext
 from pidurable_actors.records import AssistantMessage, SystemMessage, text_of
@@ -412,6 +412,17 @@ async def test_wrappers_decorate_the_winner_for_those_who_chose_them_only() -> N
         )
         await (await quiet.submit("go")).wait()
         assert "I am a.!" not in told(model.requests[-1])[0]
+
+
+def test_a_section_without_a_key_or_with_an_order_that_is_none_is_refused() -> None:
+    async def mood(api: object) -> str:
+        return ""
+
+    with pytest.raises(DefinitionError, match=r'a section has a key: @section\("mood"\)'):
+        section(mood)  # type: ignore[arg-type]
+    for order in ("1", True, None):
+        with pytest.raises(DefinitionError, match="its order is a whole number"):
+            Section("mood", "x", order=order)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrap", [lambda _: None, lambda _: Section("other", "x")])

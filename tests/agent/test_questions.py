@@ -102,7 +102,11 @@ async def _named(answer: object, state: object, arguments: object, *, api: objec
     return ""
 
 
-@mark.parametrize("handler", [_too_few, _named, "go on", 7])
+def _plain(*_: object) -> str:
+    return ""
+
+
+@mark.parametrize("handler", [_too_few, _named, _plain, "go on", 7])
 def test_a_handler_that_could_not_take_the_answer_is_refused_when_it_is_defined(
     handler: Any,
 ) -> None:

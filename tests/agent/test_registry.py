@@ -85,7 +85,21 @@ def test_a_name_that_no_provider_takes_is_refused(name: str) -> None:
         Tool(name, execute)
 
 
-@pytest.mark.parametrize("options", [{"replay": "sometimes"}, {"timeout_s": 0}, {"timeout_s": -1}])
+async def _redact(text: str, call: object) -> str:
+    return text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replay": "sometimes"},
+        {"timeout_s": 0},
+        {"timeout_s": -1},
+        {"reserve": 5},
+        {"redact": "secret"},
+        {"redact": _redact},
+    ],
+)
 def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):
         Tool("look", execute, **options)

@@ -59,6 +59,9 @@ async def test_a_task_record_has_its_outcome_when_it_has_ended() -> None:
         ({"storage": "agent.sqlite"}, r"use SqliteStorage\('agent.sqlite'\)"),
         ({"models": ScriptedModel(script)}, r"Models\(\[provider, ...\]\), not ScriptedModel"),
         ({"registry": Extension("x")}, r"Registry\(\[extension, ...\]\), not Extension"),
+        ({"settings": {"restart_limit": 3}}, r"Settings\(...\) or a plain function .*, not dict"),
+        ({"env": lambda target: target.cwd}, "env= takes an async function of an EnvTarget"),
+        ({"env": "shell"}, "env= takes an async function of an EnvTarget"),
     ],
 )
 async def test_an_argument_of_another_kind_is_refused_with_what_to_write(

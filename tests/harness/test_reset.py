@@ -216,8 +216,9 @@ async def test_an_abort_keeps_a_queued_reset_and_places_it() -> None:
 @pytest.mark.parametrize("handoff", ["", "\ud800", 7])
 async def test_a_handoff_that_is_no_text_is_refused_and_nothing_stored(handoff: Any) -> None:
     async with open_agent(MemoryStorage(), ScriptedModel(echo)) as agent:
-        with pytest.raises(InvalidValue):
+        with pytest.raises(InvalidValue) as refused:
             await agent.root.reset(handoff)
+        assert refused.value.path.startswith("handoff") or handoff == "\ud800"
         assert await agent.entries() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pidurable_actors.errors import DefinitionError, UnknownModel
@@ -60,6 +62,16 @@ def test_a_long_list_is_cut_and_counted() -> None:
 def test_two_providers_of_one_name_are_refused() -> None:
     with pytest.raises(DefinitionError, match="two model providers are named 'one'"):
         Models([provider("one"), provider("one")])
+
+
+@pytest.mark.parametrize("missing", ["name", "models", "info", "stream"])
+def test_a_provider_that_lacks_a_part_is_refused_before_anybody_asks_it(missing: str) -> None:
+    parts = {part: getattr(provider("one"), part) for part in ("name", "models", "info", "stream")}
+    assert Models([SimpleNamespace(**parts)]).names == ("one",)
+    del parts[missing]
+
+    with pytest.raises(DefinitionError, match=f"no '{missing}'; see ModelProvider"):
+        Models([SimpleNamespace(**parts)])
 
 
 @pytest.mark.parametrize("name", ["", "a/b", " a", "a ", "x" * 201])

@@ -145,6 +145,14 @@ async def test_an_answer_of_a_hook_that_cannot_be_stored_is_reported_and_skipped
     assert ran.reports == [f"hook_failed {point}"]
 
 
+async def test_a_hook_that_returns_another_kind_is_told_what_to_return() -> None:
+    registry = hooking(Noted().at("before_tool", "bad", 7))
+    async with open_agent(MemoryStorage(), strict_model(*ADDING), registry=registry) as agent:
+        await agent.ask()
+        (report,) = agent.reports
+        assert "it returned int; return Block or Rewrite or Approve or None" in report.detail
+
+
 async def test_an_answer_of_a_hook_with_a_call_id_twice_is_reported_and_skipped() -> None:
     twice = tuple(ToolCallBlock(id="c9", name="add", arguments={"a": n}) for n in (1, 2))
     once = [True]
@@ -494,3 +502,16 @@ def test_a_hook_is_an_async_function() -> None:
         with pytest.raises(DefinitionError, match="before_tool hook is an async function"):
             hook.before_tool(wrong)  # type: ignore[arg-type]
     assert hook.before_tool(always(None)).point == "before_tool"  # type: ignore[arg-type]
+
+
+def test_a_hook_that_could_not_be_asked_is_refused_when_it_is_defined() -> None:
+    async def one(api: object) -> None: ...
+
+    async def two(about: object, api: object) -> None: ...
+
+    for make in (hook.before_tool, hook.on_yield, hook.before_compact):
+        with pytest.raises(DefinitionError, match="hook is given one value and api, which"):
+            make(one)  # type: ignore[arg-type]
+        make(two)
+    with pytest.raises(DefinitionError, match="after_tool hook is given call, result and api"):
+        hook.after_tool(two)  # type: ignore[arg-type]

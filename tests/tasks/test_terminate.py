@@ -9,6 +9,7 @@ import trio
 
 from pidurable_actors import Reply, ScriptedModel, Settings, ToolApi, ToolResult, tool
 from pidurable_actors.agent import AGENT, hook
+from pidurable_actors.errors import InvalidValue
 from pidurable_actors.models import ScriptedContext
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._agents import Agent, call, calling, open_agent, short
@@ -176,6 +177,11 @@ async def test_a_wish_that_cannot_be_stored_is_an_error_of_the_tool(wrong: ToolR
 
 
 # --- add_tools ---
+
+
+def test_one_name_in_the_place_of_a_list_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="names are a list of texts, not 'deploy'"):
+        ToolResult("x", add_tools="deploy")
 
 
 @tool(replay="safe")

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from pidurable_actors import (
+    Approve,
     Reply,
     Settings,
     ToolApi,
@@ -96,6 +97,16 @@ async def test_a_return_value_that_is_no_result_is_a_tool_error(returned: object
     assert codes(ran.entry) == ["tool_error"]
     assert isinstance(ran.outcomes[0], FailedOutcome)
     assert ran.reports == []
+
+
+async def test_a_tool_that_returns_what_a_hook_does_is_told_how_tools_ask() -> None:
+    @tool()
+    async def strange() -> Any:
+        """Ask like a hook."""
+        await trio.lowlevel.checkpoint()
+        return Approve("Really?")
+
+    assert "to ask a person, return Ask" in (await run_tool(strange)).text
 
 
 async def test_a_result_may_carry_images_details_usage_and_an_error_mark() -> None:

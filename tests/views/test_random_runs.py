@@ -261,6 +261,8 @@ class Story:
                 if dies:
                     # Until what is stored is published too: the replica learns of no more.
                     await settled()
+                    while harness._core.engine.line.state.number != self.replica.number:
+                        await trio.lowlevel.checkpoint()
                     image = self.disk.capture()
                     number = self.replica.number
                     self.kept = [
