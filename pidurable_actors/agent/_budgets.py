@@ -207,8 +207,7 @@ async def release(
     task_id: TaskId,
     *,
     reported: Usage | None = None,
-    keep: bool = False,
-) -> None:
+) -> bool:
     """Give a reservation back.
 
     Args:
@@ -217,7 +216,9 @@ async def release(
         task_id: whose reservation.
         reported: what is known to have been used, when more may have been: what was reserved beyond
             that counts as used. None when everything that was used is counted.
-        keep: it is kept, for a request that is sent once more.
+
+    Returns:
+        Whether there was one.
 
     Durability: stored with the commit of `tx`.
 
@@ -226,7 +227,7 @@ async def release(
     budget = await tx.doc(BUDGET, conversation_id)
     held = budget.own.reserved.get(str(task_id))
     if held is None:
-        return
+        return False
     places = [
         budget.own,
         *[
@@ -245,8 +246,8 @@ async def release(
     for tally in places:
         tally.lost_tokens += tokens
         tally.lost_cost += cost
-        if not keep:
-            tally.reserved.pop(str(task_id), None)
+        tally.reserved.pop(str(task_id), None)
+    return True
 
 
 async def wall_limit(tx: Tx, services: AgentServices, agent: Agent) -> Limit | None:

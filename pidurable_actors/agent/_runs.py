@@ -254,6 +254,7 @@ async def _start_run(
     live.run = RunState(submissions=[s.id for s in submissions], started_at_ms=tx.now_ms)
     live.generation = GenerationState(task_id=task_id)
     live.run_failure = None
+    live.held = False
 
 
 async def _refuse_unanswerable(tx: Tx, conversation_id: ConversationId) -> None:

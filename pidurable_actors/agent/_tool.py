@@ -88,7 +88,8 @@ class Tool:
         callers: who may call it: ``"model"``, ``"tools"`` (see `ToolApi.call`) or both. A model is
             not told of a tool that it may not call.
         reserve: what a call may use of models, or cost, at most: reserved of the budgets before it
-            runs. What it did use is the `usage` of its result.
+            runs. What it did use is the `usage` of its result; when it ends without one,
+            all of it counts.
         redact: rids what its calls put out of secrets; see `Settings.redact`.
         allow: whether a run may call it, decided by whom the run works for: a plain function of
             the `caller` that is stored with its submission. A run without one may not. A call that

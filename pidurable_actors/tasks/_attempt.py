@@ -106,8 +106,11 @@ async def has_stored_half(tx: Tx, runtime: Runtime) -> bool:
     return live.generation is not None and has_half(live.generation)
 
 
-async def forget_half(tx: Tx, runtime: Runtime, model: str) -> None:
+async def forget_half(tx: Tx, runtime: Runtime, model: str) -> bool:
     """Take away what a request left that is sent again in full; what it used was used all the same.
+
+    Returns:
+        Whether it had a reservation, which is used up: there must be another before it is sent.
 
     Durability: stored with the commit of `tx`.
 
@@ -117,10 +120,12 @@ async def forget_half(tx: Tx, runtime: Runtime, model: str) -> None:
     if await has_stored_half(tx, runtime):
         half = take_half(await generation_state(tx, runtime), model=model)
         used = await count_usage(tx, runtime, model, half.usage)
-    await release(tx, runtime.conversation_id, runtime.task_id, reported=used, keep=True)
+    return await release(tx, runtime.conversation_id, runtime.task_id, reported=used)
 
 
-async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | None) -> None:
+async def keep_half(
+    tx: Tx, runtime: Runtime, model: str, attempt: Attempt | None, *, refused: bool = False
+) -> None:
     """Count a request that ended early, and append what came as an aborted answer, if any.
 
     Args:
@@ -128,6 +133,7 @@ async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | Non
         runtime: of the task.
         model: who was asked.
         attempt: the request, when it was sent by this run of the task.
+        refused: its provider said no, or was not reached; when nothing came, it has used nothing.
 
     Durability: stored with the commit of `tx`.
 
@@ -139,9 +145,8 @@ async def keep_half(tx: Tx, runtime: Runtime, model: str, attempt: Attempt | Non
     if half.content:
         tx.append_entry(runtime.conversation_id, EntryDraft(kind=ASSISTANT, model=(half,)))
     used = await count_usage(tx, runtime, model, half.usage)
-    # What was refused before anything came has used nothing.
-    refused = attempt is not None and not half.content and half.usage == Usage()
-    reported = None if refused else used
+    nothing_came = not half.content and half.usage == Usage()
+    reported = None if refused and nothing_came else used
     await release(tx, runtime.conversation_id, runtime.task_id, reported=reported)
 
 

@@ -71,7 +71,9 @@ class Redactor:
         if not self._functions:
             return chunk
         text = self._held + chunk
-        whole = len(text) if final or len(text) > HELD_CHARS else text.rfind("\n") + 1
+        whole = text.rfind("\n") + 1
+        if final or len(text) - whole > HELD_CHARS:
+            whole = len(text)
         self._held = text[whole:]
         return self.text(text[:whole])
 
@@ -85,17 +87,17 @@ class Redactor:
                 TextBlock(text=self.text(block.text)) if isinstance(block, TextBlock) else block
                 for block in result.content
             ),
-            details=self._json(result.details),
-            diagnostics=tuple(cast(JsonObject, self._json(it)) for it in result.diagnostics),
+            details=self.json(result.details),
+            diagnostics=tuple(cast(JsonObject, self.json(it)) for it in result.diagnostics),
             handoff=None if result.handoff is None else self.text(result.handoff),
         )
 
-    def _json(self, value: JSON) -> JSON:
+    def json(self, value: JSON) -> JSON:
         """JSON with its texts redacted; keys are names, and stay."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
-            return [self._json(item) for item in value]
+            return [self.json(item) for item in value]
         if isinstance(value, dict):
-            return {key: self._json(item) for key, item in value.items()}
+            return {key: self.json(item) for key, item in value.items()}
         return value

@@ -20,7 +20,7 @@ from pidurable_actors.agent import (
 )
 from pidurable_actors.models import ModelOptions, ModelProvider, ModelRequest
 from pidurable_actors.records import EntryRecord, context_of, visible_entries
-from pidurable_actors.runtime import Runtime
+from pidurable_actors.runtime import Checkpoint, Continue, Runtime
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._attempt import forget_half
 from pidurable_actors.tasks._composing import agent_in
@@ -76,13 +76,20 @@ async def build_request(
     return provider, await before_request(runtime, sending.agent, request)
 
 
-async def sending_again(runtime: Runtime, model: str, newest: int) -> Sending:
+async def sending_again(
+    runtime: Runtime, model: str, newest: int, anew: Checkpoint
+) -> Sending | Continue:
     """What a request goes out with that an earlier run of the task decided, or sent.
 
     Args:
         runtime: of the task that asks.
         model: who is asked.
         newest: the last entry that the request sees.
+        anew: where it is decided.
+
+    Returns:
+        The step to take instead where budgets hold: what they had left is taken to be used by the
+        earlier one, so they must allow it anew.
 
     Durability: on return what the earlier one used is counted.
 
@@ -90,9 +97,10 @@ async def sending_again(runtime: Runtime, model: str, newest: int) -> Sending:
     """
     entries = await runtime.transcript(runtime.conversation_id)
 
-    async def look(tx: Tx) -> Sending:
+    async def look(tx: Tx) -> Sending | Continue:
         services = runtime.service(AgentServices)
-        await forget_half(tx, runtime, model)
+        if await forget_half(tx, runtime, model):
+            return Continue(anew)
         agent = await agent_in(tx, services)
         return Sending(
             agent=agent,

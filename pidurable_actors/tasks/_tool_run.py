@@ -13,7 +13,7 @@ import codecs
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from typing import Any, Final, Self, TypeVar, final, overload
+from typing import Any, Final, Self, TypeVar, cast, final, overload
 
 import attrs
 import outcome
@@ -336,7 +336,10 @@ class ToolRun:
     @property
     def paused(self) -> Paused:
         """What must be known to go on after a question as if there had been no pause."""
-        return Paused(self._chars, copy_json(self.detail), list(self.diagnostics))
+        # It is stored with the question.
+        clean = self._around.redactor.json
+        diagnostics = [cast(JsonObject, clean(it)) for it in self.diagnostics]
+        return Paused(self._chars, copy_json(clean(self.detail)), diagnostics)
 
     def go_on(self, paused: Paused, stored: ToolSlot) -> None:
         """Take over what the run before a question left.

@@ -143,6 +143,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
 
     _answer: Accumulator | None = None
     _decided = False  # by this run of the task, which has not sent it before
+    _known = False  # what the request used: it was answered, or refused before anything came
 
     def start(self) -> Prepare:
         """Begin by choosing what is summarized."""
@@ -179,8 +180,9 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         if self.runtime.record.restarts:
             return await self._cut_off(at)
         if not self._decided:
-            # An earlier run has sent it, perhaps: what it may have used is gone.
-            await self.commit(self._lose)
+            anew: Next[Compacted] | None = await self.commit(lambda tx: self._lose(tx, at))
+            if anew is not None:
+                return anew
         entries = await self.runtime.transcript(self.conversation_id)
         if any(outdates(entry, EntryId(at.first)) for entry in entries if entry.id > at.newest):
             return await self._fail("stale", "what it would stand for has changed")
@@ -191,6 +193,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         try:
             await self._ask(at, plan, about, answer)
             message = answer.message(model=at.model)
+            self._known = True
         except UnknownModel as error:
             return await self._fail("no_model", str(error))
         except Exception as error:  # noqa: BLE001 - a provider's bug ends its compaction alone
@@ -217,6 +220,10 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
             if asked and (self._answer is not None or record.restarts):
                 used = Usage() if self._answer is None else self._answer.usage
                 await self._count(tx, str(checkpoint.get("model")), used)
+            else:
+                # An earlier run has sent it, perhaps; what this one decided it has not sent.
+                lost = None if self._decided else Usage()
+                await release(tx, self.conversation_id, self.task_id, reported=lost)
             await self._give_up(tx, "aborted", record.abort_reason or None)
             return Aborted(record.abort_reason)
 
@@ -338,6 +345,8 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
 
     async def _request_failed(self, at: Request, error: ProviderError) -> Next[Compacted]:
         used = Usage() if self._answer is None else self._answer.usage
+        nothing_came = self._answer is not None and not self._answer.blocks and used == Usage()
+        self._known = nothing_came and error.kind != "timeout"
         if error.retryable and may_retry(self.settings.retry, at.attempt):
             return await self._later(at, used, error.retry_after_s)
         reason = "overflow" if error.kind == "overflow" else "model_error"
@@ -378,6 +387,8 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         async def settle(tx: Tx) -> Next[Compacted]:
             if at is not None and used is not None:
                 await self._count(tx, at.model, used)
+            else:
+                await release(tx, self.conversation_id, self.task_id)
             await self._give_up(tx, reason, detail)
             return Failed({"reason": reason, "detail": detail})
 
@@ -436,16 +447,15 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
 
         return await self.commit(settle)
 
-    async def _lose(self, tx: Tx) -> None:
-        place = self.conversation_id
-        await release(tx, place, self.task_id, reported=Usage(), keep=True)
+    async def _lose(self, tx: Tx, at: Request) -> Next[Compacted] | None:
+        """Where budgets hold, they must allow the request anew: an earlier run sent it, perhaps."""
+        lost = await release(tx, self.conversation_id, self.task_id, reported=Usage())
+        return Continue(Retry(at.attempt)) if lost else None
 
     async def _count(self, tx: Tx, model: str, used: Usage) -> None:
         """Count a request that came to nothing; what it may have used besides is gone."""
         priced = await count_usage(tx, self.runtime, model, used)
-        answer = self._answer
-        refused = answer is not None and not answer.blocks and used == Usage()
-        reported = None if refused else priced
+        reported = None if self._known else priced
         await release(tx, self.conversation_id, self.task_id, reported=reported)
 
     async def _give_up(self, tx: Tx, reason: str, detail: JSON) -> None:

@@ -213,7 +213,11 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             return await self._cut_off(at)
         attempt = self._attempt = Attempt(self.runtime, at.attempt)
         if self._sending is None:
-            self._sending = await sending_again(self.runtime, at.model, at.newest)
+            anew = Prepare(attempt=at.attempt, model=at.model, tried=at.tried)
+            found = await sending_again(self.runtime, at.model, at.newest, anew)
+            if isinstance(found, Continue):
+                return found
+            self._sending = found
         try:
             provider, request = await build_request(
                 self.runtime, at.model, at.options, self._sending
@@ -481,8 +485,10 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if error.kind == "overflow" and self._sending is not None:
             too_long = self._sending.entries
 
+        refused = error.kind != "timeout"
+
         async def settle(tx: Tx) -> Next[Answer]:
-            await keep_half(tx, self.runtime, at.model, self._attempt)
+            await keep_half(tx, self.runtime, at.model, self._attempt, refused=refused)
             if too_long is not None:
                 room = await room_after_refusal(
                     tx, self.runtime, too_long, at.model, tried=at.tried, refused=str(error)
@@ -552,6 +558,10 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if begun or await has_stored_half(tx, self.runtime):
             model = str(checkpoint.get("model"))
             await keep_half(tx, self.runtime, model, self._attempt)
+        else:
+            # An earlier run has sent it, perhaps; what this one decided it has not sent.
+            lost = Usage() if self._sending is None else None
+            await release(tx, self.conversation_id, self.task_id, reported=lost)
 
     @property
     def _services(self) -> AgentServices:

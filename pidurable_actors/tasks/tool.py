@@ -48,6 +48,7 @@ from pidurable_actors.agent import (
     ToolResult,
     Unknown,
     read_approval,
+    release,
 )
 from pidurable_actors.records import (
     EntryId,
@@ -56,6 +57,7 @@ from pidurable_actors.records import (
     TaskOutcome,
     TaskRecord,
     ToolCallBlock,
+    Usage,
 )
 from pidurable_actors.runtime import (
     Aborted,
@@ -124,6 +126,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     called_by: ClassVar[Literal["model", "tools"]] = "model"
 
     _taken: tuple[Agent, Tool] | None = None  # what the call was resolved to in this run
+    _found: Tool | None = None  # the tool that was last looked up, whether it is run or not
     _wall: Limit | None = None
     _run_now: ToolRun | None = None
     _answer: Answer | Expired = EXPIRED  # to the question that this run goes on after
@@ -214,6 +217,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         if taken[1].on_resume is None:
             return await self._fail("tool_error", no_handler(taken[1]))
         self._taken = taken
+        self._wall = await wall_of(self.runtime, taken[0])
         return Continue(Resume(**attrs.asdict(at, recurse=False)))
 
     @phase(Resume)
@@ -261,6 +265,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
         )
         result = error_result(message, code, shown=await _stored_output(tx, task))
         await withdraw_question(tx, task)
+        await _lose(tx, task)
         await cls._keep(tx, task, result)
         if limit:
             return FailedOutcome(error={"reason": code}, result=cls._carried(result))
@@ -475,7 +480,7 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     async def _fail(
         self, code: ResultCode, message: str, run: ToolRun | None = None
     ) -> Failed | Aborted:
-        redactor = self._redactor(None if self._taken is None else self._taken[1])
+        redactor = self._redactor(self._found)
         told = redactor.text(message)
 
         async def settle(tx: Tx) -> Failed | Aborted:
@@ -488,8 +493,12 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
                 details=None if run is None else run.detail,
                 diagnostics=() if run is None else run.diagnostics,
             )
-            result = attrs.evolve(redactor.result(result), content=result.content)
+            # Its text is redacted already, and its first diagnostic is a word of the harness.
+            clean, told_first = redactor.result(result), result.diagnostics[:1]
+            diagnostics = (*told_first, *clean.diagnostics[1:])
+            result = attrs.evolve(clean, content=result.content, diagnostics=diagnostics)
             await withdraw_question(tx, record)
+            await _lose(tx, record)
             await self._keep(tx, record, result)
             if code == "aborted":
                 return Aborted(told)
@@ -512,7 +521,8 @@ class ToolTask(TaskActor[ToolInput, JSON], kind="pi.tool", version=1, builtin=Tr
     async def _resolve(self) -> tuple[Agent, Tool | None]:
         """What the conversation runs with now, and the tool of the call in it."""
         agent = await read_agent(self.runtime)
-        return agent, agent.tool(self.input.tool_name, self.called_by)
+        self._found = agent.tool(self.input.tool_name, self.called_by)
+        return agent, self._found
 
     def _event(self, tool: Tool, arguments: JsonObject) -> ToolCallEvent:
         return ToolCallEvent(
@@ -550,6 +560,12 @@ class NestedCall(ToolTask, kind="pi.call", version=1, builtin=True):
         await trio.lowlevel.checkpoint()
         block = ToolCallBlock(id=called.call_id, name=called.tool_name, arguments=called.arguments)
         return block, ""
+
+
+async def _lose(tx: Tx, task: TaskRecord) -> None:
+    """Count what a call may have used that ends without a result of its tool."""
+    if may_have_run(task):
+        await release(tx, task.conversation_id, task.id, reported=Usage())
 
 
 async def _stored_output(tx: Tx, task: TaskRecord) -> str:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pidurable_actors import Reply, Settings
-from pidurable_actors.agent import CompactionEvent, HookApi, Skip, Summary, hook
+from pidurable_actors.agent import LIVE, CompactionEvent, HookApi, Skip, Summary, hook
 from pidurable_actors.errors import ProviderError, TaskRefused
 from pidurable_actors.models import Stall, Truncate
 from pidurable_actors.records import (
@@ -20,6 +20,7 @@ from pidurable_actors.records import (
     Usage,
     text_of,
 )
+from pidurable_actors.session import Tx
 from pidurable_actors.settings import RetrySettings, StreamSettings
 from pidurable_actors.storage.memory import MemoryStorage
 from tests._agents import EXACT, MODEL, Answer, all_tasks, peek
@@ -340,3 +341,15 @@ async def test_an_abort_of_the_task_alone_lets_the_input_go_on_that_it_held() ->
         await it.harness.abort_task(task)
         assert await held.answer() == "re: held"
         assert text_of(it.asked[-1].messages[0].content).startswith("0 x")
+
+
+async def test_a_run_that_begins_is_held_up_by_nothing_any_more() -> None:
+    """An input may begin a run before the task comes to its turn that was to let it go on."""
+
+    async def hold(tx: Tx) -> None:
+        (await tx.doc(LIVE)).held = True
+
+    async with compacting(MemoryStorage(), echoing()) as it:
+        await it.root.commit(hold)
+        assert (await it.agent.ask("go")).status == "done"
+        assert not (await it.agent.live()).held

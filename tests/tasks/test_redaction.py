@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import trio
 
 from pidurable_actors import (
     AgentChoice,
+    Ask,
     EnvTarget,
     Extension,
     Models,
@@ -14,6 +17,7 @@ from pidurable_actors import (
     Reply,
     Settings,
     ToolApi,
+    ToolCall,
     ToolResult,
     open_harness,
     tool,
@@ -228,3 +232,79 @@ async def test_a_line_that_does_not_end_is_held_back_only_so_long(size: int) -> 
         await trio.sleep(1)
         (slot,) = (await agent.root.snapshot(LIVE)).tools.values()
         assert len(slot.output) == (0 if size == 10 else size)
+
+
+async def test_a_long_output_does_not_let_half_of_its_last_line_out() -> None:
+    @tool(redact=hide)
+    async def leak(*, api: ToolApi) -> str:
+        """Leak."""
+        await api.output("a line\n" * 2_000 + SECRET[:4])
+        await api.output(f"{SECRET[4:]}\n")
+        await trio.sleep_forever()
+
+    settings = Settings(progress=ProgressSettings(persist_within_ms=0))
+    async with open_agent(MemoryStorage(), turns(*ONE_CALL), leak, settings=settings) as agent:
+        await agent.root.submit("go")
+        await trio.sleep(1)
+        (slot,) = (await agent.root.snapshot(LIVE)).tools.values()
+        assert str(slot.output).endswith("a line\n***\n")
+
+
+async def test_arguments_that_are_refused_are_redacted_by_the_tool_itself() -> None:
+    @tool(redact=hide)
+    async def leak(kind: Literal["a", "b"]) -> str:
+        """Leak."""
+        return kind
+
+    model = turns(calling(ToolCall("leak", {"kind": "a", SECRET: 1}, id="c1")), Reply("ok"))
+    async with open_agent(MemoryStorage(), model, leak) as agent:
+        await agent.ask()
+        entry = await agent.result_entry("c1")
+        assert codes(entry) == ["invalid_arguments"]
+        assert "***" in str(entry)
+        assert SECRET not in str(entry)
+
+
+async def test_what_a_tool_had_said_of_its_result_is_redacted_while_its_question_is_open() -> None:
+    @tool(redact=hide)
+    async def leak(*, api: ToolApi) -> Ask:
+        """Leak, and ask."""
+        api.details({"key": SECRET})
+        api.diagnostic("note", SECRET)
+        await api.output(SECRET)
+        return Ask("Go on?")
+
+    @leak.resume
+    async def leaked(*_: object) -> str:
+        return "ok"
+
+    storage = MemoryStorage()
+    async with open_agent(storage, turns(*ONE_CALL), leak) as agent:
+        await agent.root.submit("go")
+        await trio.sleep(1)
+        (task_id,) = agent.tool_tasks()
+        assert SECRET not in str(await agent.harness.get_task(task_id))
+        (question,) = (await agent.harness.questions()).items
+        await agent.harness.answer(question.id, True, by="ann")
+        await agent.root.wait_for_idle()
+        entry = await agent.result_entry("c1")
+        assert isinstance(entry.data, dict)
+        assert entry.data["details"] == {"key": "***"}
+        assert codes(entry) == ["note"]
+
+
+async def test_the_code_of_an_error_is_kept_when_nothing_can_be_redacted() -> None:
+    def broken(text: str, _: RedactedCall) -> str:
+        raise ZeroDivisionError(text)
+
+    @tool(redact=broken)
+    async def leak(*, api: ToolApi) -> str:
+        """Leak, and fail."""
+        api.diagnostic("note", SECRET)
+        raise ValueError(SECRET)
+
+    async with open_agent(MemoryStorage(), turns(*ONE_CALL), leak) as agent:
+        await agent.ask()
+        entry = await agent.result_entry("c1")
+        assert codes(entry)[0] == "tool_error"
+        assert SECRET not in str(entry)
