@@ -224,7 +224,7 @@ def scratch() -> Path:
     """A new directory, in memory where the machine has a file system there."""
     # Its syncs cost nothing, and an exploration makes thousands.
     base = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="pidurable-", dir=base))
+    return Path(tempfile.mkdtemp(prefix=f"pidurable-{os.getpid()}-", dir=base))
 
 
 def _cuts(before: bytes, after: bytes) -> Iterator[tuple[int, bytes]]:

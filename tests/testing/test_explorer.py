@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -284,9 +285,10 @@ def test_an_exploration_leaves_nothing_behind(disk: Callable[[], Disk]) -> None:
 
 
 def _scratches() -> set[Path]:
+    """Those of this process: others explore beside it."""
     place = scratch()
     place.rmdir()
-    return set(place.parent.glob("pidurable-*"))
+    return set(place.parent.glob(f"pidurable-{os.getpid()}-*"))
 
 
 # --- SQLite ---
