@@ -338,6 +338,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
             at: what was done for this request so far.
             end: ends the round before it, which may end the run.
         """
+        self._near = ()
         # What a commit ends with is stored with it; the agent is what goes on.
         found: Next[Answer] | Agent = await self.commit(lambda tx: self._boundary(tx, at, end))
         if not isinstance(found, Agent):

@@ -13,18 +13,23 @@ from pidurable_actors import (
     Budget,
     BudgetSettings,
     CompactionSettings,
+    Extension,
+    HookApi,
+    Registry,
     Reply,
     ScriptedContext,
     ScriptedModel,
     Settings,
     ToolApi,
     ToolResult,
+    hook,
     tool,
 )
 from pidurable_actors.agent import BUDGET, USAGE, Expired
 from pidurable_actors.errors import ProviderError, Unanswered
 from pidurable_actors.models import Break, ModelInfo
 from pidurable_actors.records import (
+    AssistantMessage,
     CompletedOutcome,
     FailedOutcome,
     SubmissionRecord,
@@ -268,6 +273,20 @@ async def test_the_host_is_told_once_that_a_limit_is_near_and_again_when_it_was_
     async with open_agent(storage, model, settings=limited(conversation=Budget(turns=6))) as agent:
         await agent.ask("go")
         assert near(agent) == ["conversation turns: 5 of 6"]
+
+
+async def test_a_limit_that_is_near_is_told_of_once_in_a_run_that_a_hook_continues() -> None:
+    @hook.on_yield
+    async def more(_: AssistantMessage, __: HookApi) -> str:
+        return "go on"
+
+    registry = Registry([Extension("test", hooks=[more])])
+    settings = limited(run=Budget(turns=1))
+    async with open_agent(
+        MemoryStorage(), ScriptedModel(spends), registry=registry, settings=settings
+    ) as agent:
+        assert refused(await agent.ask("go")) == ("run", "turns")
+        assert near(agent) == ["run turns: 1 of 1"]
 
 
 async def test_a_limit_is_not_near_because_an_answer_may_be_as_long_as_it_likes() -> None:
