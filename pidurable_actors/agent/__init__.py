@@ -122,6 +122,7 @@ from pidurable_actors.agent._registry import (
 from pidurable_actors.agent._runs import (
     admit_submission,
     answer_run,
+    ended_because,
     fail_run,
     go_on,
     reset_run,
@@ -271,6 +272,7 @@ __all__ = [
     "count_request",
     "count_run",
     "end_question",
+    "ended_because",
     "fail_run",
     "failures_under",
     "find_question",

@@ -26,17 +26,27 @@ from pidurable_actors.records import (
     ConversationId,
     EntryDraft,
     EntryId,
+    FaultedOutcome,
     SubmissionId,
     SubmissionRecord,
     SubmissionStatus,
     SubmissionType,
+    TaskOutcome,
     UnansweredReason,
     WhenBusy,
 )
 from pidurable_actors.records.codec import draft_to_json
 from pidurable_actors.session import Tx
 
-__all__ = ["admit_submission", "answer_run", "fail_run", "go_on", "reset_run", "retry_run"]
+__all__ = [
+    "admit_submission",
+    "answer_run",
+    "ended_because",
+    "fail_run",
+    "go_on",
+    "reset_run",
+    "retry_run",
+]
 
 _UNSET = SubmissionId(0)
 
@@ -198,6 +208,13 @@ async def go_on(tx: Tx, services: AgentServices, conversation_id: ConversationId
     if live.held and live.compacting is None:
         live.held = False
         await _start_next(tx, services, conversation_id)
+
+
+def ended_because(outcome: TaskOutcome) -> tuple[UnansweredReason, JSON]:
+    """Reason and detail of what a built-in task leaves that ended without its own code."""
+    if not isinstance(outcome, FaultedOutcome):
+        return "orphaned", None
+    return "restart_limit" if outcome.by_restart_limit else "faulted", outcome.error
 
 
 async def _settle_run(

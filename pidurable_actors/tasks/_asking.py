@@ -15,7 +15,7 @@ from pidurable_actors.errors import ProviderError
 from pidurable_actors.models import Accumulator, ModelProvider, ModelRequest
 from pidurable_actors.settings import ProgressSettings, Settings
 
-__all__ = ["Came", "as_provider_error", "ask", "follow"]
+__all__ = ["Came", "as_provider_error", "ask", "follow", "was_refused"]
 
 
 async def ask(
@@ -84,6 +84,11 @@ def as_provider_error(error: Exception, report: Callable[[BaseException], None])
         return error
     report(error)
     return ProviderError(f"{type(error).__name__}: {error}")
+
+
+def was_refused(error: ProviderError) -> bool:
+    """Whether the provider said no, or was not reached; one that fell silent may have worked."""
+    return error.kind != "timeout"
 
 
 class Came:

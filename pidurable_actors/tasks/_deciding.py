@@ -25,12 +25,12 @@ from pidurable_actors.agent import (
 from pidurable_actors.errors import UnknownModel
 from pidurable_actors.models import ModelInfo, ModelOptions
 from pidurable_actors.records import EntryId, EntryRecord, UnansweredReason
-from pidurable_actors.runtime import Report, Runtime
+from pidurable_actors.runtime import Runtime
 from pidurable_actors.session import Tx
 from pidurable_actors.tasks._composing import Composed, answer_at_hand, arrived
 from pidurable_actors.tasks._making_room import Room, TooLarge, Tried, make_room
 
-__all__ = ["Answered", "Ask", "Decided", "Ended", "decide", "nothing_to_ask", "tell_near"]
+__all__ = ["Answered", "Ask", "Decided", "Ended", "decide", "nothing_to_ask"]
 
 
 @attrs.frozen(kw_only=True)
@@ -119,19 +119,6 @@ async def nothing_to_ask(tx: Tx, runtime: Runtime) -> Ended:
     """
     await reset_run(tx, runtime.service(AgentServices), runtime.conversation_id)
     return Ended({"reason": "reset"})
-
-
-def tell_near(runtime: Runtime, near: Sequence[str]) -> None:
-    """Tell the host of limits that are near."""
-    for limit in near:
-        runtime.tell(
-            Report(
-                kind="budget_near",
-                detail=limit,
-                task_id=runtime.task_id,
-                conversation_id=runtime.conversation_id,
-            )
-        )
 
 
 async def _reserved(

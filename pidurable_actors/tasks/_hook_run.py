@@ -43,10 +43,11 @@ from pidurable_actors.records import (
     ToolResultMessage,
 )
 from pidurable_actors.records.codec import check_readable
-from pidurable_actors.runtime import ConversationHandle, Missing, Report, Runtime
+from pidurable_actors.runtime import ConversationHandle, Missing, Runtime
 from pidurable_actors.session import DocumentDefinition, Tx
 from pidurable_actors.settings import Settings
 from pidurable_actors.tasks._own_commit import own_commit
+from pidurable_actors.tasks._reporting import tell
 from pidurable_actors.tasks._tool_results import as_result
 
 __all__ = [
@@ -357,16 +358,8 @@ async def ask_hook(
 
 def hook_failed(runtime: Runtime, extension: str, what: HookPoint | str, error: Exception) -> None:
     """Report what a hook or a section raised."""
-    runtime.tell(
-        Report(
-            kind="hook_failed",
-            reason=what,
-            detail=f"extension {extension!r}: {type(error).__name__}: {error}",
-            error=error,
-            task_id=runtime.task_id,
-            conversation_id=runtime.conversation_id,
-        )
-    )
+    detail = f"extension {extension!r}: {type(error).__name__}: {error}"
+    tell(runtime, "hook_failed", reason=what, detail=detail, error=error)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from pidurable_actors.agent import (
     admit_submission,
     compaction_ended,
     compaction_failed,
+    ended_because,
     go_on,
     outdates,
     plan_compaction,
@@ -53,7 +54,6 @@ from pidurable_actors.models import (
 from pidurable_actors.records import (
     EntryId,
     EntryRecord,
-    FaultedOutcome,
     TaskOutcome,
     TaskRecord,
     Usage,
@@ -68,19 +68,18 @@ from pidurable_actors.runtime import (
     Failed,
     Next,
     Outcome,
-    Report,
     SleepUntil,
     TaskActor,
     checkpoint_in,
     phase,
 )
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._asking import as_provider_error, ask
+from pidurable_actors.tasks._asking import as_provider_error, ask, was_refused
 from pidurable_actors.tasks._attempt import count_usage
 from pidurable_actors.tasks._compaction_range import CompactionRange, choose_range, range_before
 from pidurable_actors.tasks._composing import read_agent
-from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import before_compact
+from pidurable_actors.tasks._reporting import tell, tell_near
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._summary_request import (
     summary_entry,
@@ -237,10 +236,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
 
         Cancellation: the commit rolls back.
         """
-        detail = outcome.error if isinstance(outcome, FaultedOutcome) else None
-        reason = "orphaned"
-        if isinstance(outcome, FaultedOutcome):
-            reason = "restart_limit" if outcome.by_restart_limit else "faulted"
+        reason, detail = ended_because(outcome)
         live = await tx.doc(LIVE, task.conversation_id)
         compaction_failed(live, task.id, reason, detail)
         await release(tx, task.conversation_id, task.id, reported=Usage())
@@ -346,7 +342,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
     async def _request_failed(self, at: Request, error: ProviderError) -> Next[Compacted]:
         used = Usage() if self._answer is None else self._answer.usage
         nothing_came = self._answer is not None and not self._answer.blocks and used == Usage()
-        self._known = nothing_came and error.kind != "timeout"
+        self._known = nothing_came and was_refused(error)
         if error.retryable and may_retry(self.settings.retry, at.attempt):
             return await self._later(at, used, error.retry_after_s)
         reason = "overflow" if error.kind == "overflow" else "model_error"
@@ -358,14 +354,7 @@ class Compaction(TaskActor[CompactionInput, Compacted], kind="pi.compaction", bu
         if may_retry(self.settings.retry, at.attempt):
             return await self._later(at, Usage(), None)
         step = await self._fail("interrupted", {"attempts": at.attempt}, at, Usage())
-        self.runtime.tell(
-            Report(
-                kind="task_interrupted",
-                reason="interrupted",
-                task_id=self.task_id,
-                conversation_id=self.conversation_id,
-            )
-        )
+        tell(self.runtime, "task_interrupted", reason="interrupted")
         return step
 
     async def _later(

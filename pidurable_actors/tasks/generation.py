@@ -29,6 +29,7 @@ from pidurable_actors.agent import (
     Limit,
     Refused,
     answer_run,
+    ended_because,
     fail_run,
     place_steering,
     place_writes,
@@ -49,7 +50,6 @@ from pidurable_actors.records import (
     AssistantMessage,
     EntryDraft,
     EntryId,
-    FaultedOutcome,
     SubmissionId,
     TaskId,
     TaskOutcome,
@@ -70,7 +70,6 @@ from pidurable_actors.runtime import (
     Next,
     Outcome,
     ProgressBoard,
-    Report,
     SleepUntil,
     TaskActor,
     WaitFor,
@@ -78,7 +77,7 @@ from pidurable_actors.runtime import (
     phase,
 )
 from pidurable_actors.session import Tx
-from pidurable_actors.tasks._asking import as_provider_error, ask
+from pidurable_actors.tasks._asking import as_provider_error, ask, was_refused
 from pidurable_actors.tasks._attempt import (
     Attempt,
     begin_attempt,
@@ -94,10 +93,10 @@ from pidurable_actors.tasks._deciding import (
     Ended,
     decide,
     nothing_to_ask,
-    tell_near,
 )
 from pidurable_actors.tasks._hook_run import after_response, after_tools, on_yield
 from pidurable_actors.tasks._making_room import Room, Tried, room_after_refusal
+from pidurable_actors.tasks._reporting import tell, tell_near
 from pidurable_actors.tasks._retry import backoff_ms, may_retry
 from pidurable_actors.tasks._rounds import (
     answer_unstarted,
@@ -320,10 +319,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         Cancellation: the commit rolls back.
         """
-        detail = outcome.error if isinstance(outcome, FaultedOutcome) else None
-        reason: UnansweredReason = "orphaned"
-        if isinstance(outcome, FaultedOutcome):
-            reason = "restart_limit" if outcome.by_restart_limit else "faulted"
+        reason, detail = ended_because(outcome)
         await answer_unstarted(tx, task, "tool_error", "was not started")
         await release(tx, task.conversation_id, task.id, reported=Usage())
         await fail_run(tx, task.conversation_id, reason, detail)
@@ -486,7 +482,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
         if error.kind == "overflow" and self._sending is not None:
             too_long = self._sending.entries
 
-        refused = error.kind != "timeout"
+        refused = was_refused(error)
 
         async def settle(tx: Tx) -> Next[Answer]:
             await keep_half(tx, self.runtime, at.model, self._attempt, refused=refused)
@@ -521,14 +517,7 @@ class Generation(TaskActor[GenerationInput, Answer], kind="pi.generation", built
 
         step = await self.commit(settle)
         if not again:
-            self.runtime.tell(
-                Report(
-                    kind="task_interrupted",
-                    reason="interrupted",
-                    task_id=self.task_id,
-                    conversation_id=self.conversation_id,
-                )
-            )
+            tell(self.runtime, "task_interrupted", reason="interrupted")
         return step
 
     async def _fail(self, reason: UnansweredReason, detail: str) -> Next[Answer]:

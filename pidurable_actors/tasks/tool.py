@@ -77,7 +77,6 @@ from pidurable_actors.runtime import (
 from pidurable_actors.session import Tx
 from pidurable_actors.settings import RedactedCall
 from pidurable_actors.tasks._composing import read_agent
-from pidurable_actors.tasks._deciding import tell_near
 from pidurable_actors.tasks._hook_run import after_tool, before_tool, on_abort
 from pidurable_actors.tasks._nested import NestedInput, result_to_json
 from pidurable_actors.tasks._questions import (
@@ -98,6 +97,7 @@ from pidurable_actors.tasks._questions import (
     withdraw_question,
 )
 from pidurable_actors.tasks._redacting import Redactor
+from pidurable_actors.tasks._reporting import tell_near
 from pidurable_actors.tasks._rounds import find_call
 from pidurable_actors.tasks._tool_budget import call_time_s, reserve_call, wall_of
 from pidurable_actors.tasks._tool_results import (
